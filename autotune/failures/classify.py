@@ -33,7 +33,7 @@ _MESSAGE_CHARACTERS = 2000  # kept at each end of a message: a worker's error ha
 _WRAPPED = re.compile(r"Caught (\w+) in (DataLoader worker process \d+|pin memory thread)")
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$", re.MULTILINE)
 _THROWN = re.compile(r"^\s*what\(\):\s*(.+)$", re.MULTILINE)  # by C++; pages of its stack may follow
-_OF_A_RANK = re.compile(r"^autotune: (rank \d+ .+)$", re.MULTILINE)  # follows what its launcher reports
+_OF_A_RANK = re.compile(r"^autotune: (.+ ended.*: .+)$", re.MULTILINE)  # or its launcher; follows what that reports
 _DEATH_NOTE = re.compile(
     r"Fatal Python error: .*|terminate called .*|^\w[\w.]*(?:Error|Exception|Exit)\b.*", re.MULTILINE
 )

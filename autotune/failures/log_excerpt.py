@@ -22,7 +22,7 @@ _CALLED = re.compile(r'^(?:\[rank\d+\]:)? +File "(.+)", line', re.MULTILINE)
 # torchrun reports the end of a rank with a table (torch 2.13, torch.distributed.elastic).
 _TABLE = re.compile(r"^={10,}\n.* FAILED\n.*?^={10,}\n?", re.MULTILINE | re.DOTALL)
 # The error repeats our words, and frames follow for a rank's stack.
-_OURS = re.compile(r"^(?:autotune: rank .*|rank \d+:)$\n?", re.MULTILINE)
+_OURS = re.compile(r"^(?:autotune: .+ ended .*|rank \d+:)$\n?", re.MULTILINE)
 
 
 def stopped_at(log: str) -> str:

@@ -138,18 +138,32 @@ def test_losses_of_ranks_are_compared_as_means(launcher, tmp_path):
          "rank 1 of 2 ended without a result: killed by SIGSEGV"),
         (TRAIN.format(fault="if rank == 1 and number > 1: sys.exit(0)"), "user-error",
          "autotune ends it by itself. Rank 0 has not ended: if it takes more steps, give all ranks as many batches"),
+        (TRAIN.format(fault="if rank == 1: os.kill(os.getpid(), 40)"), "crashed",
+         "rank 1 of 2 ended without a result: killed by signal 40"),
+        # Its ranks go on, and wait for nobody.
+        (TRAIN.format(fault="if rank == 1: os.kill(os.getppid(), 9); time.sleep(60)"), "crashed",
+         "torchrun ended without a result: killed by SIGKILL"),
         (TRAIN.format(fault="sys.exit(3)"), "user-error", "train.py ended with exit status 3 after 1 optimizer step,"),
         (TRAIN.replace("size,", "4 + 4 * (rank == 0),").format(fault=""), "user-error",
          "rank 1 of 2: train.py was given batch_size 8 and trained with batch_size 4"),
         ("raise ValueError('both')\n", "user-error", "train.py:1 in <module>: ValueError: both"),
     ],
-    ids=["raises", "memory", "killed", "segfault", "ends first", "exits", "ignores its argument", "all of them"],
+    ids=[
+        "raises", "memory", "killed", "segfault", "ends first", "real-time signal", "launcher killed", "exits",
+        "ignores its argument", "all of them",
+    ],
 )  # fmt: skip
 def test_the_rank_that_failed_first_is_told(probe, text, outcome, words):
     result = probe(text)
 
     assert result.outcome == outcome, result.failure
     assert words in result.failure.message
+
+
+def test_a_launcher_that_would_start_its_ranks_again_does_not(probe):
+    result = probe(TRAIN.format(fault="if rank == 1: os.kill(os.getpid(), 9)"), f"{TORCHRUN} --max-restarts 3")
+
+    assert result.failure.message == "rank 1 of 2 ended without a result: killed by SIGKILL"
 
 
 def test_the_rank_that_hangs_is_told_with_its_line_and_all_stacks_are_in_the_log(probe, tmp_path):

@@ -39,6 +39,7 @@ from autotune.child.ranks.rank_results import (
 )
 from autotune.core import codec
 from autotune.core.requests import Request, ResultT
+from autotune.failures.classify import SIGNALS
 from autotune.launch.base import REQUEST, RESULT
 from autotune.targets.commands.hygiene import RANKS_FOLDER
 
@@ -193,18 +194,25 @@ class _Group:
             rank.send(signal.SIGKILL)  # a distributed launcher waits for ranks that ignore other signals
         self.processes.settle()
         if not dead:
+            self._end_as_launcher()
             raise self.processes.failed()
         ends = [(rank.number, self.processes.status(rank.number, rank.pid or 0)) for rank in dead]
         number, status = min(ends, key=lambda end: (end[1] in _OF_OTHERS, end[1] == -signal.SIGABRT))
         if status is not None:
-            _end_as(number, len(self.ranks), status)
+            _end_as(f"rank {number} of {len(self.ranks)}", status)
         return died(self.request, number, len(self.ranks), self.progress.current)
 
+    def _end_as_launcher(self) -> None:
+        """End as the distributed launcher did, if it is gone and has left ranks that train, as when it is killed."""
+        gone, has_ranks = self.processes, any(rank.pid for rank in self.ranks)
+        if has_ranks and isinstance(gone, LauncherRanks) and gone.own_status is not None:
+            _end_as(gone.launch.label, gone.own_status)
 
-def _end_as(number: int, count: int, status: int) -> NoReturn:
-    """End this process with the rank's exit status, so that the search judges it like a single process."""
-    how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-    print(f"autotune: rank {number} of {count} ended without a result: {how}", flush=True)
+
+def _end_as(who: str, status: int) -> NoReturn:
+    """End this process with the exit status of `who`, so that the search judges it like a single process."""
+    how = f"killed by {SIGNALS.get(-status, f'signal {-status}')}" if status < 0 else f"exit status {status}"
+    print(f"autotune: {who} ended without a result: {how}", flush=True)
     if status < 0:
         faulthandler.disable()
         with suppress(OSError):  # raised for SIGKILL, which cannot be handled

@@ -32,6 +32,8 @@ from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.program import configured
 from autotune.targets.ranks.world import RANKS_FOLDER_VARIABLE
 
+# Of options the last one counts. A launcher that starts its ranks anew would not report how the first ones ended.
+ONE_START = "--max_restarts=0"
 RANK_END_SECONDS = 10.0  # for a distributed launcher to report how its ranks ended, once all are dead
 ONE_MACHINE = "127.0.0.1"
 
@@ -85,7 +87,7 @@ class LauncherRanks:
     def start(self) -> Mapping[int, int]:
         """Start the launcher; return no ids, because the ranks report theirs themselves."""
         rank = ("-m", "autotune.child", "--ranks", str(self._folder))
-        words = (sys.executable, "-m", self.launch.distributed.module, *self.launch.options, *rank)
+        words = (sys.executable, "-m", self.launch.distributed.module, *self.launch.options, ONE_START, *rank)
         # A user's json.py must not shadow the standard library's; a rank removes the variable again.
         own = {LEADER: str(os.getpid()), "PYTHONSAFEPATH": "1"}
         self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **own})
@@ -105,13 +107,18 @@ class LauncherRanks:
         """Return the exit status that the launcher reported for process `pid`; None: it reported none."""
         return exit_status(pid)
 
+    @property
+    def own_status(self) -> int | None:
+        """The exit status of the launcher itself; None: it runs."""
+        return None if self._process is None else self._process.poll()
+
     def own_bytes(self) -> int:
         """Return the launcher's peak in bytes: it runs while its ranks train."""
         return process_bytes("VmHWM", pid=self._process.pid) or 0 if self._process else 0
 
     def failed(self) -> TargetError:
         """Return the error with the launcher's exit status, for a launcher that started no rank."""
-        return failed_to_start(self.launch.label, self._process.poll() if self._process else None)
+        return failed_to_start(self.launch.label, self.own_status)
 
     def close(self) -> None:
         """Wait for the launcher, so that it does not stay a zombie."""
