@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,12 @@ class Worker:
                 check_class(study, here)
                 self._join(here)
                 return self._work(study, target, here, launcher, scratch)
+        except BaseException:
+            self._queue.database.give_up()  # whoever interrupts does not wait for a server that is down
+            raise
         finally:
-            self._queue.leave()
+            with suppress(EnvironmentUnfit):  # the server frees the lease
+                self._queue.leave()
 
     def _study(self) -> QueuedStudy:
         """Wait until a search goes on with the study. Raises `EnvironmentUnfit` if none begins for `unbegun`."""
@@ -213,7 +217,7 @@ class Worker:
             except AutotuneError:  # the main thread meets it, too, and says so
                 return
             if not is_mine:
-                self._ask_to_stop("nobody waits for it here any more")
+                self._ask_to_stop("nobody waits for it here any more", done)
                 return
 
     def _watch_lease(self, done: threading.Event) -> None:
@@ -223,11 +227,12 @@ class Worker:
         """
         while not done.wait(self._timing.poll):
             if self._queue.database.lost_seconds > self._timing.fence:
-                self._ask_to_stop("the database has not answered for so long that another worker may begin it")
+                self._ask_to_stop("the database has not answered for so long that another worker may begin it", done)
                 return
 
-    def _ask_to_stop(self, why: str) -> None:
-        if self._running and not self._why_stopped:
+    def _ask_to_stop(self, why: str, done: threading.Event) -> None:
+        """Stop the job that runs, unless that of this watch is done: the answer may have come after the next began."""
+        if self._running and not done.is_set() and not self._why_stopped:
             self._why_stopped = why
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 

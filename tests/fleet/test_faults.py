@@ -311,6 +311,22 @@ def test_a_worker_that_is_asked_to_stop_gives_its_probe_back_at_once(fleet) -> N
     assert launcher.queue.database.run(lambda cursor: cursor.execute("SELECT 1").fetchone()) == (1,)
 
 
+def test_a_worker_that_is_asked_to_stop_does_not_wait_for_a_server_that_is_down(fleet) -> None:
+    wire = Wire(fleet.server.port)
+    address = fleet.url.replace(str(fleet.server.port), str(wire.port))
+    fleet.worker("one", url=address, timing=replace(QUICK, patience=600.0), heeds="Ctrl-C")
+    running(fleet, fleet.launcher(), request=example(ProbeRequest, "hang"))
+    until(lambda: probes_of(fleet.workers["one"].pid))
+    wire.cut()
+    one = fleet.workers["one"]
+
+    os.kill(one.pid, signal.SIGTERM)
+    until(lambda: one.poll() is not None)
+
+    assert fleet.log("one").read_text().rstrip().endswith("KeyboardInterrupt")
+    fleet.launchers[0].stop()
+
+
 def test_a_worker_that_hangs_loses_its_probe_when_its_time_is_over(fleet) -> None:
     """Its lease is held: the process is there, and does nothing."""
     fleet.worker("one")

@@ -1,5 +1,7 @@
 """The queue itself, on a real server: each job to one worker, each result once."""
 
+import signal
+import threading
 import time
 from uuid import uuid4
 
@@ -10,8 +12,9 @@ from autotune.core import codec
 from autotune.core.requests import ProbeRequest
 from autotune.errors import StudyError
 from autotune.fleet.database import Database
-from autotune.fleet.records import QueuedStudy
+from autotune.fleet.records import Job, QueuedStudy
 from autotune.fleet.search_queue import SearchQueue
+from autotune.fleet.worker import Worker
 from autotune.fleet.worker_queue import WorkerQueue
 from autotune.testing.launcher_contract import example
 from tests.fleet.fleet import QUICK
@@ -161,3 +164,21 @@ def test_hands_tell_what_each_measures(queue, joined):
     (worker,) = queue.workers()
 
     assert (worker.name, worker.host, worker.job) == ("one", "here", "probes/0000")
+
+
+def test_an_answer_about_a_job_that_is_done_does_not_stop_the_next_one(fleet, queue):
+    worker, done = Worker(fleet.url, "study", name="one", timing=QUICK), threading.Event()
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    gone = Job(id=99, place="probes/0000", request=BODY)  # its result is stored, and the search has taken it
+
+    with worker._queue.database._mutex:  # the answer has to wait, as behind the storing of the result
+        watch = threading.Thread(target=worker._watch_job, args=(gone, done))
+        watch.start()
+        time.sleep(3 * QUICK.beat)
+        done.set()
+        worker._running = True  # the next job
+    watch.join()
+    signal.signal(signal.SIGUSR1, before)
+    worker._queue.database.close()
+
+    assert worker._why_stopped == ""
