@@ -159,12 +159,11 @@ class Worker:
         return found.environment
 
     def _join(self, here: Environment) -> None:
-        if host := self._queue.namesake(self._name):
+        if host := self._queue.join(uuid4(), self._name, os.uname().nodename, here):
             raise StudyError(
                 f"A worker called {self._name} is there already, on {host}. Two workers of one device would disturb "
                 f"each other's probes. Stop one of them, or give this one another --name if its device is another."
             )
-        self._queue.join(uuid4(), self._name, os.uname().nodename, here)
         self._tell(f"{self._name} has joined {self._queue.study_name}: {here.device_name}, {here.usable_cores} cores.")
 
     def _work(self, study: QueuedStudy, target: str, here: Environment, launcher: Launcher, scratch: Path) -> int:

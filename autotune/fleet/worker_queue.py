@@ -25,6 +25,10 @@ UPDATE autotune_job SET state = 'done', result = %(result)s, log = %(log)s, work
     taken_at = coalesce(taken_at, now()), finished_at = now()
 WHERE id = %(id)s AND state IN ('queued', 'running') RETURNING id"""
 
+NAMESAKE = f"""
+SELECT w.host FROM autotune_worker w
+WHERE w.study = %s AND w.name = %s AND w.token <> %s AND w.left_at IS NULL AND {IS_HELD}"""
+
 
 class WorkerQueue:
     """The study that one worker has joined, under one connection, which holds its lease."""
@@ -57,28 +61,32 @@ class WorkerQueue:
         query = "SELECT name FROM autotune_study WHERE ended_at IS NULL AND name <> %s ORDER BY name"
         return self.database.run(lambda cursor: [row[0] for row in cursor.execute(query, (self.study_name,))])
 
-    def namesake(self, name: str) -> str:
-        """Return the host of a worker that is there under the same name; empty: there is none."""
-        query = (
-            f"SELECT w.host FROM autotune_worker w WHERE w.study = %s AND w.name = %s AND w.left_at IS NULL "
-            f"AND {IS_HELD}"
-        )
-        row: Any = self.database.run(lambda cursor: cursor.execute(query, (self.study_name, name)).fetchone())
-        return "" if row is None else str(row[0])
+    def join(self, token: UUID, name: str, host: str, environment: Environment) -> str:
+        """Join the study: from now on this connection holds a lease, which the server frees when this process ends.
 
-    def join(self, token: UUID, name: str, host: str, environment: Environment) -> None:
-        """Join the study: from now on this connection holds a lease, which the server frees when this process ends."""
+        Return the host of another worker that is there under the same name, so that this one has not joined; or "".
+        """
         values = (token, self.study_name, name, host, codec.encode(environment).decode())
 
-        def join(cursor: Cursor) -> Any:
-            return cursor.execute(
+        def join(cursor: Cursor) -> tuple[str, int]:
+            # Two that join at the same moment follow one another, and the second sees the lease of the first.
+            cursor.execute("SELECT FROM autotune_study WHERE name = %s FOR UPDATE", (self.study_name,))
+            other: Any = cursor.execute(NAMESAKE, (self.study_name, name, token)).fetchone()
+            if other is not None:
+                return str(other[0]), 0
+            cursor.execute(
                 "INSERT INTO autotune_worker (token, study, name, host, environment) VALUES (%s, %s, %s, %s, %s) "
-                "ON CONFLICT (token) DO UPDATE SET left_at = NULL, missing_since = NULL RETURNING id",
-                values,
-            ).fetchone()
+                "ON CONFLICT (token) DO UPDATE SET left_at = NULL, missing_since = NULL "
+                "RETURNING id, pg_try_advisory_lock(%s, id)",
+                (*values, WORKER_LOCK),
+            )
+            row: Any = cursor.fetchone()
+            return "", int(row[0])
 
-        self.worker = int(self.database.run(join)[0])
-        self.database.hold((WORKER_LOCK, self.worker))
+        found, self.worker = self.database.run(join)
+        if self.worker:
+            self.database.hold((WORKER_LOCK, self.worker))  # whenever there is a connection
+        return found
 
     def take(self) -> Job | None:
         """Take the next job; None: there is none for this worker."""

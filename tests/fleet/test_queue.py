@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
@@ -111,6 +112,23 @@ def test_a_worker_in_quarantine_is_given_what_is_for_it_alone(queue, joined):
     assert one.take() is None
     put(queue, wanted=one.worker)
     assert one.take() is not None
+
+
+def test_of_two_workers_that_join_at_once_under_one_name_one_does(fleet, queue):
+    gate = threading.Barrier(2)
+
+    def join(worker: WorkerQueue) -> str:
+        gate.wait()
+        return worker.join(uuid4(), "one", "here", environment())
+
+    for _ in range(10):  # a few meet the moment
+        both = [WorkerQueue(Database(fleet.url, patience_seconds=5), "study") for _ in range(2)]
+        with ThreadPoolExecutor(2) as pool:
+            hosts = list(pool.map(join, both))
+        for one in both:
+            one.leave()
+
+        assert sorted(hosts) == ["", "here"]
 
 
 def test_two_searches_cannot_share_a_study(fleet, queue):
