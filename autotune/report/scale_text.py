@@ -28,16 +28,18 @@ def scale_lines(result: ScaleResult) -> list[str]:
 
 def _sentence(result: ScaleResult) -> str:
     best, tried = result.most_efficient, len(result.points)
-    share, batch = format_share(WANTED_EFFICIENCY), f"with the global batch of {result.global_batch_size:,} held"
+    share, first = format_share(WANTED_EFFICIENCY), result.points[0].ranks
+    wanted = f"{share} efficiency" if first == 1 else f"{share} of the efficiency of {first} ranks"
+    batch = f"with the global batch of {result.global_batch_size:,} held"
     open_ones = [str(one.ranks) for one in result.points if verdict_at(one) == "undecided"]
     if tried == 1:
         return f"{plain(result.target)}: only {counted(best.ranks, 'rank')} was measured, {batch}."
-    doubt = f"undecided whether {' or '.join(open_ones)} ranks reach {share} efficiency" if open_ones else ""
+    doubt = f"undecided whether {' or '.join(open_ones)} ranks reach {wanted}" if open_ones else ""
     if str(best.ranks) in open_ones:
         return f"{plain(result.target)}: {doubt}, {batch}."
     return (
         f"{plain(result.target)}: {counted(best.ranks, 'rank')} {'is' if best.ranks == 1 else 'are'} the most "
-        f"with at least {share} efficiency, {batch}"
+        f"with at least {wanted}, {batch}"
         f" ({format_rate(best.samples_per_second)} samples/s){doubt and f'; {doubt}'}."
     )
 

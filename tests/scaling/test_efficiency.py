@@ -76,6 +76,12 @@ def test_an_interval_around_nine_tenths_leaves_it_undecided():
     assert "undecided whether 2 ranks reach 90% efficiency" in scale_lines(result)[0]
 
 
+def test_an_efficiency_by_another_number_than_one_rank_is_not_told_as_one_by_that():
+    result = _result(_standing(32, 80.0), _standing(16, 120.0, 1.5), counts=(2, 4))
+
+    assert "2 ranks are the most with at least 90% of the efficiency of 2 ranks," in scale_lines(result)[0]
+
+
 def test_data_parallel_and_what_takes_its_place_are_told_with_both_rates():
     lines = "\n".join(scale_lines(replace(_result(*CURVE), has_data_parallel=True)))
 

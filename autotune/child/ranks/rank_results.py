@@ -225,7 +225,9 @@ def hung(request: Request[ResultT], stacks: Mapping[int, str], phase: str) -> Re
     culprits = busy or list(stacks)  # if all of them wait, each is named with its waiting line
     named = " and ".join(f"rank {number}{_place(frames[number])}" for number in culprits)
     others = [number for number in stacks if number not in culprits]
-    message = f"{named} gave no sign of life" + (f"; rank {others[0]} waits for it" if others else "")
+    waiting = f"rank {others[0]} waits" if len(others) == 1 else f"{len(others)} other ranks wait"
+    behind = f"; {waiting} for {'it' if len(culprits) == 1 else 'them'}" if others else ""
+    message = f"{named} gave no sign of life{behind}"
     text = "\n".join(f"rank {number}:\n{stack}" for number, stack in stacks.items())
     failure = Failure(phase=phase, message=message, evidence=f"given up in phase {phase}", traceback=text)
     return request.failed(Outcome.TIMEOUT, failure)

@@ -132,6 +132,10 @@ def test_a_death_explains_all_but_lack_of_memory():
          "rank 0 in train.py:30 (<module>) and rank 1 in train.py:30 (<module>) gave no sign of life"),
         ({1: WAITS}, "rank 1 in train.py:30 (<module>) gave no sign of life"),
         ({0: WAITS, 1: ""}, "rank 1 gave no sign of life; rank 0 waits for it"),
+        ({0: WAITS, 1: SLEEPS, 2: WAITS},
+         "rank 1 in train.py:12 (load) gave no sign of life; 2 other ranks wait for it"),
+        ({0: WAITS, 1: SLEEPS, 2: SLEEPS},
+         "rank 1 in train.py:12 (load) and rank 2 in train.py:12 (load) gave no sign of life; rank 0 waits for them"),
         ({1: SLEEPS}, "rank 1 in train.py:12 (load) gave no sign of life"),
     ],
 )  # fmt: skip
