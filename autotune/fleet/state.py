@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from autotune.core.records import Record
 from autotune.errors import StudyError
 from autotune.fleet.records import FleetWorker
 from autotune.study import disk
+
+_writing = threading.Lock()  # of the threads of a search: each reads the file, and then writes it
 
 
 class FleetState(Record, frozen=True, kw_only=True):
@@ -25,12 +28,13 @@ def write_workers(folder: Path, workers: tuple[FleetWorker, ...]) -> None:
 
     If the file cannot be written, the search goes on without it.
     """
-    if (folder / disk.STUDY).is_file():
-        names = {one.name for one in workers}
+    if not (folder / disk.STUDY).is_file():
+        return
+    names = {one.name for one in workers}
+    with _writing, suppress(OSError):
         gone = (one for one in read_workers(folder) if one.name not in names)
         left = (replace(one, has_left=True, job="", seconds=0.0) for one in gone)
-        with suppress(OSError):
-            codec.write(folder / disk.FLEET, FleetState(workers=(*workers, *left)))
+        codec.write(folder / disk.FLEET, FleetState(workers=(*workers, *left)))
 
 
 def read_workers(folder: Path) -> tuple[FleetWorker, ...]:
