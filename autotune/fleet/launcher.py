@@ -126,7 +126,7 @@ class FleetLauncher:
             raise
 
     def _bring(self, token: UUID, request: Request[ResultT], folder: Path) -> ResultT:
-        """Wait for the end of the job, put its result into the folder, and take the order off the queue."""
+        """Wait for the end of the job, put its result into the folder, and take it off the queue."""
         try:
             end = self._await(token)
         except Deadly as evidence:

@@ -1,4 +1,4 @@
-"""The tables of the queue, made by plain SQL; their version is kept beside them."""
+"""The tables and locks of the queue, in plain SQL; the version of the tables is kept beside them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from autotune.fleet.database import Cursor
 
 TABLES_VERSION = 1
 SCHEMA_LOCK, WORKER_LOCK, SEARCH_LOCK = 190_000, 190_001, 190_002  # classes of advisory locks
+
+# Whether an advisory lock is held; everybody may read pg_locks.
+_HELD = """EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON l.database = d.oid
+    WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.granted
+    AND l.classid = {} AND l.objid = {} AND l.objsubid = 2)"""
+IS_HELD = _HELD.format(WORKER_LOCK, "w.id")  # the lease of worker `w`
+IS_RUNNING = _HELD.format(SEARCH_LOCK, "s.id")  # study `s`, by a search
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS autotune_schema (version integer PRIMARY KEY);

@@ -17,18 +17,12 @@ from autotune.core.records import Environment
 from autotune.errors import StudyError
 from autotune.fleet.database import Cursor, Database, LeaseTaken
 from autotune.fleet.records import FleetWorker, JobEnd, QueuedStudy, Timing
-from autotune.fleet.schema import SEARCH_LOCK, WORKER_LOCK, make_tables
+from autotune.fleet.schema import IS_HELD, SEARCH_LOCK, WORKER_LOCK, make_tables
 
 T = TypeVar("T")
 MOST_LOST_WORKERS = 2  # workers that are lost with one job: no third is risked
 STALE_SECONDS = 30.0  # that a worker leaves a job of its own in the queue: it is stopped, and another may take it
 
-# Whether an advisory lock is held; everybody may read pg_locks.
-_HELD = """EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON l.database = d.oid
-    WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.granted
-    AND l.classid = {} AND l.objid = {} AND l.objsubid = 2)"""
-IS_HELD = _HELD.format(WORKER_LOCK, "w.id")  # the lease of worker `w`
-IS_RUNNING = _HELD.format(SEARCH_LOCK, "s.id")  # study `s`, by a search
 LOOK_AT_LEASES = f"""
 SELECT w.id, w.name, {IS_HELD}, w.missing_since IS NOT NULL,
     extract(epoch FROM now() - greatest(w.missing_since, pg_postmaster_start_time())),

@@ -9,8 +9,7 @@ from autotune.core import codec
 from autotune.core.records import Environment
 from autotune.fleet.database import Cursor, Database
 from autotune.fleet.records import Job, QueuedStudy
-from autotune.fleet.schema import WORKER_LOCK, make_tables
-from autotune.fleet.search_queue import IS_HELD, IS_RUNNING
+from autotune.fleet.schema import IS_HELD, IS_RUNNING, WORKER_LOCK, make_tables
 
 # Its own job first, should its answer to the last look have been lost on the way; then one for it alone.
 TAKE = """
