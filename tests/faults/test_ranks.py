@@ -85,7 +85,10 @@ def probe(launcher: SubprocessLauncher, tmp_path: Path) -> Probe:
     return run
 
 
-def test_two_ranks_are_measured_together(probe, tmp_path):
+def test_two_ranks_are_measured_together(probe, tmp_path, monkeypatch):
+    (system := tmp_path / "system").mkdir()
+    monkeypatch.setenv("TMPDIR", str(system))
+
     result = probe(TRAIN.format(fault=""), batch_size=16)
 
     assert result.outcome is Outcome.OK, result.failure
@@ -93,6 +96,7 @@ def test_two_ranks_are_measured_together(probe, tmp_path):
     assert (result.isolation, result.isolation_reason) == ("fresh", "")
     left = {path.name for path in (tmp_path / "probe").iterdir()} - {"compiled"}  # by torch, in a study beside it
     assert left == {LOG, "request.json", "result.json"}
+    assert list(system.iterdir()) == []  # torchrun would leave a folder there, for logs
 
 
 def test_what_ranks_do_today_is_looked_at_once(launcher, tmp_path):

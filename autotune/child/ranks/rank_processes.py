@@ -32,8 +32,6 @@ from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.program import configured
 from autotune.targets.ranks.world import RANKS_FOLDER_VARIABLE
 
-# Of options the last one counts. A launcher that starts its ranks anew would not report how the first ones ended.
-ONE_START = "--max_restarts=0"
 RANK_END_SECONDS = 10.0  # for a distributed launcher to report how its ranks ended, once all are dead
 ONE_MACHINE = "127.0.0.1"
 
@@ -86,8 +84,11 @@ class LauncherRanks:
 
     def start(self) -> Mapping[int, int]:
         """Start the launcher; return no ids, because the ranks report theirs themselves."""
+        # The last one of an option counts. A launcher that starts its ranks anew does not report how the first ones
+        # ended; one without a folder for logs leaves one among the system's temporary files (torch 2.13).
+        forced = ("--max_restarts=0", f"--log_dir={self._folder / 'logs'}")
         rank = ("-m", "autotune.child", "--ranks", str(self._folder))
-        words = (sys.executable, "-m", self.launch.distributed.module, *self.launch.options, ONE_START, *rank)
+        words = (sys.executable, "-m", self.launch.distributed.module, *self.launch.options, *forced, *rank)
         # A user's json.py must not shadow the standard library's; a rank removes the variable again.
         own = {LEADER: str(os.getpid()), "PYTHONSAFEPATH": "1"}
         self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **own})
