@@ -71,7 +71,8 @@ def test_what_beats_a_baseline_that_others_kept_from_the_cores_is_open_however_m
 
     assert (found.params, found.undecided.config) == (BASE.values, FAST)
     assert found.undecided.rounds_needed is None
-    assert "measured 10.0× as fast (8.36 to 12.0) while other work slowed the baseline: your baseline is kept" in headline(found)
+    told = headline(found)
+    assert "measured 10.0× as fast (8.36 to 12.0) while other work slowed the baseline: your baseline is kept" in told
     assert [one.reason.code for one in found.runners_up] == [Code.FASTER_BESIDE_OTHERS]
     assert codec.decode(codec.encode(found), Recommendation) == found
 
