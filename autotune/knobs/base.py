@@ -23,7 +23,8 @@ from autotune.knobs.wording import NOTHING, Framework, Wording
 
 LEFT_ALONE = "auto"  # shown for a value that leaves the setting alone
 NOT_DONE = "no"  # shown for a value that is off
-TACIT = (LEFT_ALONE, NOT_DONE)  # left out where space is short
+DDP = "ddp"  # shown for ranks that share no weights
+TACIT = (LEFT_ALONE, NOT_DONE, DDP)  # left out where space is short
 BARE = ("yes", "passive")  # texts that mean nothing without the name of their knob
 SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 

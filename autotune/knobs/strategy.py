@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from autotune.core.records import TargetFacts, Value
-from autotune.knobs.base import Circumstances, MemoryEffect, Plan, allowed
+from autotune.knobs.base import DDP, Circumstances, MemoryEffect, Plan, allowed
 from autotune.knobs.choice_knob import ChoiceKnob
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
-DDP, ZERO2, FSDP = "ddp", "zero2", "fsdp"
+ZERO2, FSDP = "zero2", "fsdp"
 ORDER: tuple[Value, ...] = (None, ZERO2, FSDP)  # by the memory that they need, the most first
 # Gathering weights once more for the backward pass is half as much communication again as DDP has (Rajbhandari et al.
 # 2020, ZeRO, section 7.2). How much of it shows, and which part of memory weights are, differs: wide judgements.
@@ -39,7 +39,7 @@ class Strategy(ChoiceKnob):
 
     name = "strategy"
     alias = "strategy"
-    option_help = "How ranks share a model: none (DDP),zero2,fsdp."
+    option_help = "How ranks share a model: ddp,zero2,fsdp."
     label = "strategy"
     choices: ClassVar[Mapping[Value, str]] = {ZERO2: ZERO2, FSDP: FSDP}
     memory = MemoryEffect.SHRINKS
@@ -65,6 +65,10 @@ class Strategy(ChoiceKnob):
     def parse(self, text: str) -> Value:
         """Return the value; `ddp` and `none` are one."""
         return None if text.lower() == DDP else super().parse(text)
+
+    def show(self, value: Value) -> str:
+        """Return the value as shown in tables; None is `ddp`, because nothing chooses among the strategies there."""
+        return DDP if value is None else super().show(value)
 
     def phrase(self, value: Value) -> str:
         """Return such as `strategy fsdp`, or nothing."""

@@ -46,6 +46,13 @@ def test_what_cannot_be_meant_is_refused_with_its_values(name, written, words):
         limit(name, written)
 
 
+def test_what_shares_no_weights_is_called_ddp_and_not_auto_which_would_choose():
+    strategy = next(knob for knob in KNOBS if knob.name == "strategy")
+
+    assert [strategy.show(one) for one in (None, "zero2")] == ["ddp", "zero2"]
+    assert [strategy.parse(one) for one in ("ddp", "none", "fsdp")] == [None, None, "fsdp"]
+
+
 def test_an_open_end_is_no_bound():
     assert range_between("batch_size", None, 8) == Limit(high=8)
     assert range_between("batch_size", 8, None) == Limit(low=8)

@@ -26,8 +26,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from autotune.errors import TargetError
-from autotune.knobs.base import Plan
-from autotune.knobs.strategy import DDP, ZERO2
+from autotune.knobs.base import DDP, Plan
+from autotune.knobs.strategy import ZERO2
 from autotune.targets.checkpointing import blocks
 from autotune.targets.contract import Contract
 from autotune.targets.loss import Loss
