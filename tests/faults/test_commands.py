@@ -138,6 +138,11 @@ def test_a_script_has_the_threads_of_openblas_that_it_has_without_us(probe, tmp_
             "train.py inner`, and that process trains. A probe watches the process that it runs, and no",
         ),
         (
+            "import os, subprocess\nif 'LOCAL_RANK' not in os.environ:\n"
+            "  subprocess.run([sys.executable, *sys.argv], env={**os.environ, 'LOCAL_RANK': '1'})\n" + TRAIN,
+            "train.py starts itself once more, and that process trains too. It is probably a further rank, as",
+        ),
+        (
             "def work():\n  for x, y in batches(): step(x, y)\n"
             "import multiprocessing\nif __name__ == '__main__':\n"
             "  child = multiprocessing.get_context('spawn').Process(target=work)\n  child.start()\n  child.join()\n",
@@ -160,6 +165,7 @@ def test_a_script_has_the_threads_of_openblas_that_it_has_without_us(probe, tmp_
         "forks its training",
         "spawns its ranks",
         "starts its training",
+        "starts itself",
         "spawns its training",
         "ignores its argument",
         "retries smaller",

@@ -30,6 +30,11 @@ _STARTS = (
     "{} starts `{}`, and that process trains. A probe watches the process that it runs, and no other. Name the command "
     "that trains: -- {}."
 )
+_STARTS_ITSELF = (
+    "{} starts itself once more, and that process trains too. It is probably a further rank, as Lightning's ddp starts "
+    "them; a probe watches one process, or the ranks of torchrun and accelerate launch. Let one of these start them, N "
+    "for their number: -- torchrun --standalone --nproc-per-node N {}."
+)
 _RESTARTS = (
     "{} trains with auto_find_batch_size, which changes the batch size by itself after running out of memory. A probe "
     "needs a batch size that stays. Leave that option out."
@@ -104,6 +109,8 @@ class ExitHooks:
                 self._guest.end(TargetError(self._of_a_child(said.decode("utf-8", "replace").split("\0")[1:])))
 
     def _of_a_child(self, words: list[str]) -> str:
+        if words[:1] and Path(words[0]).resolve() == Path(sys.argv[0]).resolve() and words[1:] == sys.argv[1:]:
+            return _STARTS_ITSELF.format(self._label, _typed(shlex.join(sys.argv)))
         line = _typed(shlex.join(["python", *filter(None, words)]))
         if _STARTED.match(line) is None:  # such as `python -c "from multiprocessing.spawn import ..."`
             return _SPAWNS.format(self._label)
