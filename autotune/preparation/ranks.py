@@ -96,8 +96,8 @@ def _gpus_of_ranks(text: str, gpus: Callable[[], Sequence[Gpu]]) -> list[str]:
     visible = _visible_identifiers(gpus)
     if not visible:
         raise UsageError(
-            f"--devices {text} asks for GPUs, and there is none to be seen here. The driver or {VISIBLE_DEVICES} hides "
-            f"them. `autotune doctor` says what there is; on the CPU use --ranks 2."
+            f"--devices {text} asks for GPUs, and there is none to be seen here. This machine has none, or its driver "
+            f"or {VISIBLE_DEVICES} hides them. `autotune doctor` says what there is; on the CPU use --ranks 2."
         )
     return _chosen(text, visible)
 

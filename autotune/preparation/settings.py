@@ -57,7 +57,10 @@ def read_devices(text: str) -> str:
     is_list = len(listed) > 1 and len({*listed}) == len(listed) and all(map(_POSITION.fullmatch, listed))
     if text == ALL_DEVICES or (text != "0" and _POSITION.fullmatch(text)) or is_list:
         return ",".join(listed)
-    raise ValueError(f"{text!r} is neither all, nor a number of GPUs such as 4, nor different positions such as 0,2")
+    alone = " (GPU 0 alone is --device cuda:0)" if text == "0" else ""
+    raise ValueError(
+        f"{text!r} is neither all, nor a number of GPUs such as 4, nor different positions such as 0,2{alone}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from autotune.preparation.fleet_settings import FleetSettings
 from autotune.preparation.header import notes_before_the_search, opening_lines
 from autotune.preparation.launching import launching
 from autotune.preparation.ranks import VISIBLE_DEVICES, asked_ranks, rank_environ
-from autotune.preparation.settings import Settings
+from autotune.preparation.settings import Settings, read_devices
 from tests.worlds import environment, facts, space, study_request
 
 FOUR = tuple(Gpu(index=number, name="H100", uuid=f"GPU-{number}") for number in range(4))
@@ -77,7 +77,7 @@ def test_workers_are_told_how_many_cards_to_use_and_not_which(devices):
         ({"device": "cuda:1", "target": "-- torchrun --nproc-per-node 2 train.py"}, "--device cuda:1 names one device"),
         ({"devices": "5"}, "--devices 5 asks for more than there is: 4 GPUs can be seen here"),
         ({"devices": "0,4"}, "--devices 0,4 asks for more than there is"),
-        ({"devices": "all", "gpus": ()}, "there is none to be seen here"),
+        ({"devices": "all", "gpus": ()}, "there is none to be seen here. This machine has none, or its driver"),
     ],
 )
 def test_what_cannot_be_is_refused(given, words):
@@ -85,6 +85,11 @@ def test_what_cannot_be_is_refused(given, words):
         _environ(**given)
 
     assert words in str(refused.value)
+
+
+def test_one_card_by_its_position_is_an_option_of_its_own():
+    with pytest.raises(ValueError, match=r"positions such as 0,2 \(GPU 0 alone is --device cuda:0\)"):
+        read_devices("0")
 
 
 def test_ranks_stand_in_the_header_and_too_many_are_warned_of():
