@@ -101,8 +101,7 @@ class Goal(Record, frozen=True, kw_only=True):
     @classmethod
     def upgraded(cls, content: Any) -> Any:
         """Return `content` with the options of objectives in their present place."""
-        known = super().upgraded(content)
-        if not isinstance(known, dict):
+        if not isinstance(known := super().upgraded(content), dict):
             return known
         options = {
             option: content[field] for field, (objective, option) in FORMER_OPTIONS.items()
@@ -193,6 +192,7 @@ class RankFacts(Record, frozen=True, kw_only=True):
     epoch_batches: int = 0  # of its loader in one epoch; 0: unknown
     loader_place: str = ""  # the line that made it, `train.py:12`
     loader_batch: int = 0  # samples of its batches, as it was made; 0: unknown, as of batches that vary
+    first_batch: int = 0  # checksum of the first; 0: unknown, or ranks may have the same, as in a pipeline
     has_trainer: bool = False  # it has loaded the Trainer of transformers, which wraps the model itself
     joins: bool = False  # it trains under torch's `Join`, where epochs may have different lengths
     needless_searches: tuple[str, ...] = ()  # lines with find_unused_parameters=True where nothing was unused

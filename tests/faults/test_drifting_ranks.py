@@ -55,6 +55,29 @@ for number, (x, y) in enumerate(itertools.chain.from_iterable(itertools.repeat(l
         optimizer.step()
         optimizer.zero_grad()
 """
+BY_CLOSURE = """
+def passes():  # as Lightning's Trainer has them: the optimizer runs the last ones of its step
+    loss = cross_entropy(model(x), y)
+    if number % 2 == 0: optimizer.zero_grad()
+    loss.backward()
+    return loss
+for number, (x, y) in enumerate(itertools.chain.from_iterable(itertools.repeat(loader))):
+    if number % 2:
+        optimizer.step(passes)
+    else:
+        with model.no_sync(): passes()
+"""
+SELDOM_UNUSED = """
+class Net(nn.Module):  # its tenth pass skips a layer
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last, self.passes = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2), 0
+    def forward(self, x):
+        self.passes += 1
+        x = self.first(x)
+        return self.last(x if self.passes == 10 else self.second(x))
+model = DDP(Net(), find_unused_parameters=True)
+"""
 BATCH_NORM = "model = DDP(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)), broadcast_buffers=False)"
 ZERO = """
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -303,6 +326,19 @@ rows = [{"x": x, "labels": y} for x, y in data]
 Own(Net(), TrainingArguments("out", max_steps=500, report_to=[], use_cpu=True), train_dataset=rows).train()
 """
 WIDTHS = "model = nn.Sequential(nn.Linear(4, 8 * (1 + rank)), nn.Linear(8 * (1 + rank), 2))"
+BY_LIGHTNING = """
+import lightning
+class Lit(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.extra = nn.Linear(4, 2), nn.Linear(4, 2)
+    def training_step(self, batch, number): return cross_entropy(self.layer(batch[0]), batch[1])
+    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.1)
+lightning.Trainer(
+    accelerator="cpu", devices=2, strategy="ddp", max_epochs=9, logger=False, enable_checkpointing=False,
+    enable_progress_bar=False, enable_model_summary=False,
+).fit(Lit(), loader)
+"""
 DEPTHS = "model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(1 + rank)], nn.Linear(4, 2))"
 UNLIKE_STAGES = STAGES.replace("nn.Linear(4, 4)", "nn.Linear(4, 8) if rank == 0 else nn.Linear(8, 2)").replace(
     "empty(8, 4", "empty(8, 8"
@@ -411,8 +447,10 @@ def test_a_second_optimizer_is_looked_at_too(inspect):
     "text",
     [
         "model = DDP(nn.Linear(4, 2))" + SGD + ACCUMULATING,
+        "model = DDP(nn.Linear(4, 2))" + SGD + BY_CLOSURE,
         BATCH_NORM + SGD + LOOP,
         ZERO + LOOP,
+        SELDOM_UNUSED + SGD + LOOP,
         SHARDED + SGD + LOOP,
         SAME + SGD + ALL_AVERAGED,
         SAME + SGD + ALL_AVERAGED + "    if number == 1: break\ndist.destroy_process_group()\n",
@@ -436,7 +474,8 @@ def test_a_second_optimizer_is_looked_at_too(inspect):
         BY_SHAPE,
         "model = DDP(nn.Linear(4, 2))" + BY_HAND,
     ],
-    ids=["no_sync", "BatchNorm", "ZeRO", "fully_shard", "no DDP", "no DDP, and no group at the end",
+    ids=["no_sync", "a closure", "BatchNorm", "ZeRO", "seldom unused", "fully_shard",
+         "no DDP", "no DDP, and no group at the end",
          "local SGD without DDP", "bare, averaged",
          "bare, frozen", "bare, meant to differ", "a perturbation", "a perturbation in steps",
          "averaged by hand", "broadcast by hand",
@@ -589,6 +628,37 @@ def test_epochs_of_different_length_are_told(inspect):
     assert text.endswith("Join (train.py:15)")
 
 
+def test_a_loader_that_gives_all_ranks_the_same_batches_is_told(inspect):
+    found = inspect("loader = DataLoader(data, 8)\nmodel = DDP(nn.Linear(4, 2))" + SGD + LOOP)
+
+    (text,) = [one.text for one in found.facts.check_lines if one.name == "ranks" and one.needs_attention]
+    assert text.startswith("all 2 ranks had the same first batch (train.py:12), so an optimizer step probably learns")
+
+
+def test_variables_of_nccl_are_told(inspect, monkeypatch):
+    monkeypatch.setenv("NCCL_ALGO", "Ring")
+
+    found = inspect("model = DDP(nn.Linear(4, 2))" + SGD + LOOP)
+
+    (text,) = [one.text for one in found.facts.check_lines if one.name == "NCCL"]
+    assert text.startswith("NCCL_ALGO set outside: not tuned")
+
+
+def test_stages_of_a_pipeline_may_have_the_same_batches(inspect):
+    found = inspect("loader = DataLoader(data, 8)\n" + STAGES)
+
+    assert not [one.text for one in found.facts.check_lines if "same first batch" in one.text]
+
+
+def test_a_parameter_without_a_gradient_is_named_where_lightning_hides_it(inspect):
+    pytest.importorskip("lightning")
+
+    found = inspect(BY_LIGHTNING)
+
+    assert found.outcome is Outcome.USER_ERROR
+    assert found.failure.message.startswith("extra.weight, extra.bias got no gradient in a step, and all ranks wait")
+
+
 def test_micro_batches_of_different_sizes_are_refused(inspect):
     sizes = "loader = DataLoader(data, 8 + 8 * rank, sampler=DistributedSampler(data))\n"
 
@@ -617,5 +687,7 @@ def test_what_a_wrapper_does_without_need_is_told_with_its_line(inspect):
 
     assert found.outcome is Outcome.OK, found.failure
     told = [one.text for one in found.facts.check_lines if one.name == "ranks" and one.needs_attention]
-    assert [text for text in told if "every parameter got a gradient: leave it out (train.py:12)" in text]
+    assert [
+        text for text in told if "Unless other batches skip a part of the model, leave it out (train.py:12)" in text
+    ]
     assert [text for text in told if "the forward pass in train.py:17 is outside of no_sync()" in text]

@@ -238,3 +238,4 @@ class TestAccelerate:
 
         assert result.outcome is Outcome.USER_ERROR
         assert result.failure.message.startswith("accelerate launch started 1 process, and the command says 2.")
+        assert "Write torchrun --nproc-per-node 2 in its place" in result.failure.message

@@ -70,6 +70,19 @@ for _ in range(1000):
             with torch.no_grad():
                 model(inputs)  # as an evaluation would
 """
+IN_CLOSURE = """
+        def passes():
+            loss = nn.functional.cross_entropy(model(inputs), targets) / 4
+            if number % 4 == 0:
+                optimizer.zero_grad()
+            loss.backward()
+            return loss
+        if number % 4 == 3:
+            optimizer.step(passes)
+        else:
+            with model.no_sync():
+                passes()
+"""
 Profiled = Callable[..., ProfileResult]
 
 
@@ -177,6 +190,16 @@ def test_an_exchange_that_is_left_to_the_last_micro_batch_is_none_too_many(profi
     last = "model.no_sync() if number % 4 != 3 else contextlib.nullcontext()"
 
     result = profiled(ACCUMULATING.format(context=last, is_set=is_set), target=LAUNCH)
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert [one for one in result.slow_lines if one.kind == "early exchange"] == []
+
+
+@pytest.mark.slow
+def test_an_exchange_in_the_closure_of_a_step_is_none_too_many(profiled):
+    text = ACCUMULATING.partition("        with {context}")[0] + IN_CLOSURE
+
+    result = profiled(text, target=LAUNCH)
 
     assert result.outcome is Outcome.OK, result.failure
     assert [one for one in result.slow_lines if one.kind == "early exchange"] == []

@@ -86,11 +86,13 @@ def check_lines(ranks: Sequence[RankFacts]) -> Iterator[CheckLine]:
         names = first_few([one.name for one in seen.drifting if one.meant == meant], MOST_DRIFTING_NAMED)
         text = f"the ranks had different values of {names} after {_steps(seen.looks)}: {_MEANT[meant]}"
         yield CheckLine(name="ranks", text=text, needs_attention=True)
+    yield from _same_batches(ranks)
     yield from _uneven_epochs(ranks)
     if needless := sorted(set.intersection(*(set(one.needless_searches) for one in ranks)) if ranks else ()):
         text = (
-            f"find_unused_parameters=True looks through the graph in every step, and every parameter got a gradient: "
-            f"{_without_search(seen)} ({' and '.join(needless)})"
+            f"find_unused_parameters=True looks through the graph in every step, and every parameter got a gradient in "
+            f"all that were watched. Unless other batches skip a part of the model, {_without_search(seen)} "
+            f"({' and '.join(needless)})"
         )
         yield CheckLine(name="ranks", text=text, needs_attention=True)
     if early := sorted({line for one in ranks for line in one.early_exchanges}):
@@ -115,6 +117,19 @@ def _steps(looks: int) -> str:
 def _last_looked(ranks: Sequence[RankFacts]) -> RankFacts:
     """Return the facts of the rank that compared parameters at most steps; all did so alike, unless one ended."""
     return max(ranks, key=lambda one: one.looks, default=RankFacts())
+
+
+def _same_batches(ranks: Sequence[RankFacts]) -> Iterator[CheckLine]:
+    size, firsts = len(ranks), {one.first_batch for one in ranks}
+    if size < 2 or len(firsts) > 1 or 0 in firsts:
+        return
+    place = f" ({ranks[0].loader_place})" if ranks[0].loader_place else ""
+    text = (
+        f"all {size} ranks had the same first batch{place}, so an optimizer step probably learns each sample {size} "
+        f"times. Unless the script takes a part of it on each rank, give each its share: "
+        f"DataLoader(..., sampler=DistributedSampler(dataset)), or with Accelerate accelerator.prepare(loader)"
+    )
+    yield CheckLine(name="ranks", text=text, needs_attention=True)
 
 
 def _uneven_epochs(ranks: Sequence[RankFacts]) -> Iterator[CheckLine]:

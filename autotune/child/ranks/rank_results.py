@@ -267,6 +267,12 @@ def exit_status(pid: int) -> int | None:
 
 def other_ranks(launch: Launch, started: int) -> TargetError:
     """Return the error for a distributed launcher that started another number of ranks than its command says."""
+    if started == 1 and "--cpu" in launch.options:  # Accelerate 1.15, without mpirun
+        return TargetError(
+            f"{launch.label} started 1 process, and the command says {launch.ranks}. With --cpu it starts no more, "
+            f"however many are asked for. Write torchrun --nproc-per-node {launch.ranks} in its place: Accelerate "
+            f"finds these ranks."
+        )
     return TargetError(
         f"{launch.label} started {started} process{'es' * (started != 1)}, and the command says {launch.ranks}. The "
         f"number probably comes from a configuration file, a variable, or the devices there are. Write "

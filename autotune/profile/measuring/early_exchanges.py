@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,8 @@ from autotune.profile.measuring.stopwatch import Stopwatch, replaced
 from autotune.profile.measuring.user_lines import UserLine, calling_line, slow_line
 from autotune.profile.records import SlowLine
 from autotune.targets.commands.distributed import world_size
+
+_OPTIMIZERS = register_optimizer_step_pre_hook.__code__.co_filename  # of torch's code around every step
 
 
 class _Exchange(NamedTuple):
@@ -62,7 +65,7 @@ class EarlyExchanges:
                 backward(*arguments, **options)
             finally:
                 self._stopwatch.listeners.remove(waited.tell)
-            for model in self._asked:
+            for model in () if _is_in_step() else self._asked:
                 self._latest[id(model)] = _Exchange(line, waited.seconds / len(self._asked))
             self._asked.clear()
 
@@ -88,6 +91,17 @@ class EarlyExchanges:
             self._early[latest.line].append(latest.seconds)
         if model.require_backward_grad_sync and not any(model is one for one in self._asked):
             self._asked.append(model)
+
+
+def _is_in_step() -> bool:
+    """Return whether an optimizer calls, in the closure of its step: then no gradients are added afterwards.
+
+    A hook that waits for the step's end is removed while torch goes through its hooks, where a probe ends in another.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != _OPTIMIZERS:
+        frame = frame.f_back
+    return frame is not None
 
 
 class _Waiting:

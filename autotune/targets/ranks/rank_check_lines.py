@@ -46,13 +46,21 @@ def check_lines(
     if size == 1:
         return
     yield CheckLine(name="ranks", text=f"{size} ranks train one model, and the batch is that of one of them")
+    yield from nccl_variables()
+    if finds_unused and all_got_gradients:
+        text = (
+            f"{UNUSED} looks through the graph in every step, and every parameter got a gradient in the one that was "
+            f"taken. Unless other batches skip a part of the model, leave it out"
+        )
+        yield CheckLine(name="ranks", text=text + _at(lines, UNUSED), needs_attention=True)
+    yield from batch_statistics(model.modules(), size)
+
+
+def nccl_variables() -> Iterator[CheckLine]:
+    """Yield which variables of NCCL the user has set, for several ranks."""
     if names := world.nccl_variables():
         text = f"{', '.join(names)} set outside: not tuned, on GPUs recorded; NCCL's own choice is usually good"
         yield CheckLine(name="NCCL", text=text, needs_attention=True)
-    if finds_unused and all_got_gradients:
-        text = f"{UNUSED} looks through the graph in every step, and every parameter got a gradient: leave it out"
-        yield CheckLine(name="ranks", text=text + _at(lines, UNUSED), needs_attention=True)
-    yield from batch_statistics(model.modules(), size)
 
 
 def batch_statistics(modules: Iterable[nn.Module], ranks: int) -> Iterator[CheckLine]:
@@ -104,6 +112,14 @@ def untuned_parallelism(file: Path | None, *, is_script: bool = False) -> Iterat
     if is_script and _PARALLEL in lines:
         text = f"{_ONE_PROCESS}: wrap the model in DistributedDataParallel, and {start}"
         yield CheckLine(name="ranks", text=text + _at(lines, _PARALLEL), needs_attention=True)
+
+
+def spawning(file: Path | None) -> str:
+    """Return what to do about processes that Lightning starts by ddp_spawn, with its line; empty where it does not."""
+    line = _at(_lines(file), _SPAWN)
+    if not line:
+        return ""
+    return f' Lightning starts them for {_SPAWN}{line}: write strategy="ddp" there, and start the script by torchrun.'
 
 
 def _at(lines: Mapping[str, str], name: str) -> str:

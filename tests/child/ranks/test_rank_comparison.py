@@ -134,6 +134,14 @@ def test_a_search_of_the_graph_is_needless_only_if_it_is_on_all_ranks():
     assert text.endswith("so give TrainingArguments ddp_find_unused_parameters=False (train.py:3)")
 
 
+def test_equal_first_batches_are_told_unless_one_is_unknown():
+    same, other = RankFacts(first_batch=3, loader_place="train.py:3"), RankFacts(first_batch=4)
+
+    assert _texts(same, other) == _texts(RankFacts(), RankFacts()) == _texts(same) == []
+    (text,) = _texts(same, same)
+    assert text.startswith("all 2 ranks had the same first batch (train.py:3), so an optimizer step probably learns")
+
+
 def test_early_exchanges_are_told_with_the_line_of_the_forward_pass():
     (text,) = _texts(RankFacts(early_exchanges=("train.py:8",)), RankFacts(early_exchanges=("train.py:8",)))
 

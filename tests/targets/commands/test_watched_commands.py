@@ -814,6 +814,11 @@ for x, y in batches():
             r"after [\d,]+ calls of backward\(\), before its optimizer took a step\. It probably accumulates over more",
         ),
         ("import torch.multiprocessing as mp\nmp.spawn(print, nprocs=2)\n", r"trains in processes that it starts its"),
+        (
+            "import torch.multiprocessing as mp\nmp.start_processes(print, nprocs=2)  # as Lightning for 'ddp_spawn'\n"
+            "strategy = 'ddp_spawn_find_unused_parameters_true'\n",
+            r'with one device\. Lightning starts them for ddp_spawn \(train\.py:\d+\): write strategy="ddp" there',
+        ),
         ("import subprocess\nsubprocess.run(['torchrun', 'x.py'])\n", r"trains in processes that it starts itself"),
         ("import subprocess\nsubprocess.run('deepspeed x.py', shell=True)\n", r"trains in processes that it starts"),
         (

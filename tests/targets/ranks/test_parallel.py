@@ -306,7 +306,7 @@ tried("later", text=BIGGER.replace("CONDITION", "len(x) == 0"))
     assert first["heads, computed"] == [20]
     count, advice = first["needlessly looked for"]
     assert count == 16
-    assert advice.endswith(f"every parameter got a gradient: leave it out (model.py:{STEP_LINE - 1})")
+    assert advice.endswith(f"skip a part of the model, leave it out (model.py:{STEP_LINE - 1})")
     assert first["unused, shared out"] == [16]
     assert "different values of last.bias. Probably a part of the model (Net.forward in model.py:" in first["drawn"]
     for name in ("outside", "outside, rate 0", "outside, shared out"):

@@ -102,6 +102,7 @@ class CommandLoop(OwnLoop):
             transforms=self._transforms,
             asked=self._asked,
         )
+        witness.exits.advice = rank_check_lines.spawning(program.file)
 
         def body() -> None:
             # A setting of the thread, like its number of threads. One of several ranks chooses its GPU itself.
@@ -187,6 +188,7 @@ class CommandLoop(OwnLoop):
                 epoch_batches=witness.batches.epoch_batches,
                 loader_place=witness.batches.place,
                 loader_batch=witness.batches.loader_batch,
+                first_batch=witness.batches.first_batch,
                 has_trainer="transformers.trainer" in sys.modules,
             )
             if world_size() > 1
@@ -223,6 +225,7 @@ class CommandLoop(OwnLoop):
                 name="ranks",
                 text=f"{counted(launch.ranks, 'rank')}, started by {launch.label}; batch_size is that of one",
             )
+            yield from rank_check_lines.nccl_variables() if launch.ranks > 1 else ()
         yield from rank_check_lines.untuned_parallelism(self._program.file if self._program else None, is_script=True)
         if not (self._command.takes_output_dir or self._script_arguments.values):
             yield CheckLine(

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+import torch.multiprocessing
+
 from autotune.errors import TargetError
 from autotune.targets.commands.distributed import LAUNCHER_NAMES
 from autotune.targets.commands.hygiene import OUTPUT, python_path
@@ -55,11 +57,13 @@ class ExitHooks:
 
     def __init__(self, label: str, guest: Guest) -> None:
         self._label, self._guest, self._process = label, guest, os.getpid()
+        self.advice = ""  # what to do about processes that the program starts, behind the reason
         self.started = ""  # the last Python program that it started, as it was written; empty: none
         self._trained_read, self._trained_write = os.pipe()  # a pipe for processes that the program forked
         os.set_blocking(self._trained_write, False)
         self.replacements: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
             (sys.modules["torch.multiprocessing.spawn"], "start_processes", self._spawning),
+            (torch.multiprocessing, "start_processes", self._spawning),
             (subprocess.Popen, "__init__", self._starting),
             (os, "_exit", self._exiting),
         )
@@ -113,7 +117,7 @@ class ExitHooks:
             return _STARTS_ITSELF.format(self._label, _typed(shlex.join(sys.argv)))
         line = _typed(shlex.join(["python", *filter(None, words)]))
         if _STARTED.match(line) is None:  # such as `python -c "from multiprocessing.spawn import ..."`
-            return _SPAWNS.format(self._label)
+            return _SPAWNS.format(self._label) + self.advice
         return _STARTS.format(self._label, line, line)
 
     @property
@@ -140,7 +144,7 @@ class ExitHooks:
         return start
 
     def _refuse_processes(self) -> NoReturn:
-        self._guest.leave(TargetError(_SPAWNS.format(self._label)))
+        self._guest.leave(TargetError(_SPAWNS.format(self._label) + self.advice))
 
     def _exiting(self, original: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
         def leave(status: int) -> NoReturn:

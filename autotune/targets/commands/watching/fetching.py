@@ -26,6 +26,7 @@ from autotune.targets.batches import count_tokens
 from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.watching.loader_batches import LoaderBatches, cut_of
 from autotune.targets.own_loop import LoopReport
+from autotune.targets.ranks.sharding import batch_checksum
 from autotune.targets.tracebacks import calling_place
 
 _MOST = 1024  # batches that wait: a Trainer first fetches all of a step, and an evaluation fetches many
@@ -64,6 +65,7 @@ class Fetching:
         self._training_epoch_batches: dict[int, int] = {}
         self._places: dict[int, str] = {}  # the lines that made loaders, by the identity of their dataset
         self._counts: dict[int, LoaderBatches] = {}  # likewise
+        self._firsts: dict[int, int] = {}  # checksums of the first batches to train on, likewise
         self._asked = 0.0  # time at which an iterator was made that has given nothing yet
 
     @property
@@ -91,6 +93,11 @@ class Fetching:
         """The samples of a batch, as the training loader was made; 0: it does not say."""
         counts = self._counts.get(id(self.data))
         return (counts.cut or 0) if counts else 0
+
+    @property
+    def first_batch(self) -> int:
+        """A checksum of the training loader's first batch; 0: unknown, or one rank trains."""
+        return self._firsts.get(id(self.data), 0)
 
     @property
     def check_line(self) -> CheckLine | None:
@@ -164,6 +171,8 @@ class Fetching:
             self._training_epoch_batches[id(data)] = 0
             with suppress(Exception):  # of a sampler of the user's
                 self._training_epoch_batches[id(data)] = length_hint(iterator) if world_size() > 1 else 0
+            with suppress(RuntimeError, TypeError, NotImplementedError):  # of a tensor that torch cannot read
+                self._firsts[id(data)] = batch_checksum(batch) if world_size() > 1 else 0
             self._waiting.pop(id(data), None)
         elif not torch.is_grad_enabled() and id(data) in self._training_epoch_batches:
             self._report.alive()

@@ -100,7 +100,7 @@ class SteppedParameters:
         self._asked += 1
         if self._asked > self._looks + _MOST_STEPS_WITHOUT_LOOK:  # no optimizer of torch's takes these steps
             self._is_over = True
-        return not self._is_over and self._is_compared()
+        return (not self._is_over and self._is_compared()) or self.wrappers.are_undecided
 
     def facts(self, of_rank: RankFacts) -> RankFacts:
         """Return the facts of this rank with what was seen here."""
@@ -114,6 +114,7 @@ class SteppedParameters:
             drifting=(*map(self._drifting, rows), *self._buffers.drifting()),
             averaged=self._averaged,
             joins=self._joins,
+            first_batch=of_rank.first_batch if self._parallel or self._is_shared_out else 0,
             needless_searches=self.wrappers.needless_searches(),
             early_exchanges=self.wrappers.early_exchanges(),
         )
@@ -158,7 +159,7 @@ class SteppedParameters:
         self._depth += 1
         if self._depth > 1:
             return
-        self.wrappers.stepping()
+        self.wrappers.stepped()
         if self._is_over:
             return
         if optimizer in self._optimizers and self._is_compared():
@@ -168,6 +169,7 @@ class SteppedParameters:
 
     def _end(self, optimizer: Optimizer, *_: Any) -> None:
         self._depth -= 1
+        self.wrappers.stepped()
         if self._depth or self._is_over:
             return
         if self._looks:
