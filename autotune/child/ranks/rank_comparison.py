@@ -89,9 +89,11 @@ def check_lines(ranks: Sequence[RankFacts]) -> Iterator[CheckLine]:
     yield from _same_batches(ranks)
     yield from _uneven_epochs(ranks)
     if needless := sorted(set.intersection(*(set(one.needless_searches) for one in ranks)) if ranks else ()):
+        asked = ", which a Trainer asks for by default," * seen.has_trainer
+        advice = "give TrainingArguments ddp_find_unused_parameters=False" if seen.has_trainer else "leave it out"
         text = (
-            f"find_unused_parameters=True looks through the graph in every step, and every parameter got a gradient in "
-            f"all that were watched. Unless other batches skip a part of the model, {_without_search(seen)} "
+            f"find_unused_parameters=True{asked} looks through the graph in every step, and every parameter got a "
+            f"gradient in all that were watched. Unless other batches skip a part of the model, {advice} "
             f"({' and '.join(needless)})"
         )
         yield CheckLine(name="ranks", text=text, needs_attention=True)
@@ -102,12 +104,6 @@ def check_lines(ranks: Sequence[RankFacts]) -> Iterator[CheckLine]:
             f"the last of a step inside of it"
         )
         yield CheckLine(name="ranks", text=text, needs_attention=True)
-
-
-def _without_search(of_rank: RankFacts) -> str:
-    if not of_rank.has_trainer:
-        return "leave it out"
-    return "a Trainer asks for it by default, so give TrainingArguments ddp_find_unused_parameters=False"
 
 
 def _steps(looks: int) -> str:

@@ -131,7 +131,8 @@ def test_a_search_of_the_graph_is_needless_only_if_it_is_on_all_ranks():
     (text,) = _texts(needless, needless)
     assert text.endswith("leave it out (train.py:3)")
     (text,) = _texts(*[RankFacts(needless_searches=("train.py:3",), has_trainer=True)] * 2)
-    assert text.endswith("so give TrainingArguments ddp_find_unused_parameters=False (train.py:3)")
+    assert text.startswith("find_unused_parameters=True, which a Trainer asks for by default, looks through the graph")
+    assert text.endswith("model, give TrainingArguments ddp_find_unused_parameters=False (train.py:3)")
 
 
 def test_equal_first_batches_are_told_unless_one_is_unknown():
