@@ -15,13 +15,19 @@ UNEVEN_SHARE = 0.10
 
 
 def uneven_ranks(measured: Sequence[Measurement]) -> Iterator[Notice]:
-    """Yield a warning if one rank works a tenth longer than the mean of all, or holds a tenth more memory."""
+    """Yield a warning if one rank works a tenth longer than the mean of all, or holds a tenth more memory.
+
+    It works longer if two probes or more say so, and none says otherwise: in a single one other processes may have
+    slowed any rank by as much.
+    """
     readings = [one.ranks for one in measured if len(one.ranks) > 1]
     if not readings:
         return
-    works = busy_of(readings)
-    if works and (share := imbalance(works)) > UNEVEN_SHARE:
-        yield notice(Code.RANKS_UNEVEN, rank=works.index(max(works)), share=share, ranks=len(works))
+    works, each = busy_of(readings), [busy_of([one]) for one in readings]
+    most = works.index(max(works)) if works else 0
+    excesses = [imbalance(one) if one.index(max(one)) == most else 0.0 for one in each if one]
+    if len(excesses) > 1 and min(excesses) > UNEVEN_SHARE:
+        yield notice(Code.RANKS_UNEVEN, rank=most, share=imbalance(works), ranks=len(works))
     holds = [max(one.memory_bytes for one in of_a_rank) for of_a_rank in zip(*readings, strict=True)]
     if (share := imbalance(holds)) > UNEVEN_SHARE:
         yield notice(Code.RANKS_MEMORY_UNEVEN, rank=holds.index(max(holds)), share=share, ranks=len(holds))

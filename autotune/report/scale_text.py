@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from autotune.report.phrases import half_width, plain
-from autotune.scaling.efficiency import WANTED_EFFICIENCY, ScalePoint, ScaleResult, verdict_at
+from autotune.scaling.efficiency import BEYOND_LINEAR, WANTED_EFFICIENCY, ScalePoint, ScaleResult, verdict_at
 from autotune.units import counted, format_count, format_rate, format_seconds, format_share
 
-BEYOND_LINEAR = 1.05  # efficiency: caches explain a few per cent, not more
 TITLES = ("ranks", "micro-batch", "samples/s", "efficiency", "samples per rank-hour")
 
 

@@ -13,6 +13,7 @@ from autotune.errors import UsageError
 from autotune.races.records import RaceResult
 
 WANTED_EFFICIENCY = 0.9  # a device-hour still yields nine tenths of the samples: the usual demand, a judgement
+BEYOND_LINEAR = 1.05  # efficiency: caches explain a few per cent, not more
 HOUR_SECONDS = 3600
 
 
@@ -91,8 +92,14 @@ def points_of(result: RaceResult, counts: Sequence[int]) -> tuple[ScalePoint, ..
 
 
 def verdict_at(point: ScalePoint) -> Literal["efficient", "wasteful", "undecided"]:
-    """Return whether a number of ranks surely reaches `WANTED_EFFICIENCY`, surely does not, or may do either."""
+    """Return whether a number of ranks surely reaches `WANTED_EFFICIENCY`, surely does not, or may do either.
+
+    It may do either, too, if it is surely more than `BEYOND_LINEAR`: something slowed the single process, or whichever
+    it is compared with.
+    """
     low, high = point.efficiency_low, point.efficiency_high
+    if low is not None and low > BEYOND_LINEAR:
+        return "undecided"
     if low is None or high is None or low >= WANTED_EFFICIENCY:
         return "efficient"
     return "wasteful" if high < WANTED_EFFICIENCY else "undecided"

@@ -1,5 +1,6 @@
 """Ranks that do not do the same are told from a tenth on."""
 
+import pytest
 from msgspec.structs import replace
 
 from autotune.answer.uneven_ranks import uneven_ranks
@@ -36,6 +37,18 @@ def test_a_rank_that_holds_more_is_told_also_where_nobody_knows_who_works():
     assert "Rank 0 needs 50% more memory" in found.text
 
 
+@pytest.mark.parametrize(
+    "probes",
+    [
+        [((0.5,) * 4, (0.9,) * 4)],  # one alone: other processes may have slowed rank 1
+        [((0.5,) * 4, (0.9,) * 4), ((0.6,) * 4, (0.6,) * 4)],
+        [((0.5,) * 4, (0.9,) * 4), ((0.6,) * 4, (0.5,) * 4)],
+    ],
+)
+def test_what_a_single_probe_says_of_the_work_is_not_told(probes):
+    assert [*uneven_ranks([_measured(works) for works in probes])] == []
+
+
 def test_a_tenth_is_not_told_and_neither_is_one_process():
-    assert [*uneven_ranks([_measured([(0.5,) * 4, (0.59,) * 4])])] == []
+    assert [*uneven_ranks([_measured([(0.5,) * 4, (0.59,) * 4])] * 2)] == []
     assert [*uneven_ranks([measured().measurement])] == []

@@ -102,4 +102,6 @@ def test_more_than_is_possible_is_doubted():
     lines = "\n".join(scale_lines(_result(_standing(64, 100.0), _standing(32, 300.0, 3.0), counts=(1, 2))))
 
     assert "An efficiency of 135% or more is not a gain of ranks" in lines
+    assert "undecided whether 2 ranks reach 90% efficiency" in lines
+    assert "are the most" not in lines
     assert "is not a gain of ranks" not in "\n".join(scale_lines(_result(*CURVE)))
