@@ -30,6 +30,7 @@ from autotune.targets.ranks.unused_parameters import (
 )
 
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
+_PLACES = 64  # few: one sum for each is made
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")  # torch 2.13, reducer.cpp
 
 
@@ -187,10 +188,17 @@ class Agreement:
 
 
 def tensor_checksum(tensor: Tensor) -> int:
-    """Return the sum of a tensor's elements, read as integers: different values nearly always give different sums."""
+    """Return the sum of a tensor's elements, read as integers: different values nearly always give different sums.
+
+    Each counts as often as its place says, of places that repeat: the same values in another order differ, too.
+    """
     values = tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
     values = torch.view_as_real(values) if values.is_complex() else values
-    return int(values.contiguous().view(_WORDS[values.element_size()]).sum(dtype=torch.int64))
+    words = values.contiguous().view(_WORDS[values.element_size()]).flatten()
+    places = torch.arange(1, _PLACES + 1, device=words.device)
+    rows, rest = words[: len(words) // _PLACES * _PLACES], words[len(words) // _PLACES * _PLACES :]
+    total = (rows.view(-1, _PLACES).sum(0, dtype=torch.int64) * places).sum() + (rest * places[: len(rest)]).sum()
+    return int(total)
 
 
 def _of_gradient(parameter: Tensor) -> int:
