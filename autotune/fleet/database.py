@@ -99,9 +99,10 @@ class Database:
             self._lock_key = key
             self.run(lambda cursor: self._take_lock(cursor))
 
-    def give_up(self) -> None:
-        """Stop waiting for a server that cannot be reached: the next failure raises."""
-        self._patience = 0.0
+    def give_up(self, after_seconds: float = 0.0) -> None:
+        """Stop waiting for a server that cannot be reached: the next failure raises, or one `after_seconds`."""
+        now = time.monotonic()
+        self._patience = now - (self._confirmed or now) + after_seconds
 
     def close(self) -> None:
         """Close the connection, which frees the lock."""
