@@ -71,7 +71,7 @@ class RankProcesses(Protocol):
 
 
 class LauncherRanks:
-    """Ranks that the distributed launcher of a command starts: it is run as typed, with autotune as its script."""
+    """Ranks that the distributed launcher of a command starts: as typed, with autotune as its script."""
 
     def __init__(self, request: Request[Any], folder: Path) -> None:
         """Raise `TargetError` for a command that starts no ranks."""
