@@ -17,7 +17,8 @@ def printable_address(url: str) -> str:
         parts = urlsplit(url)
         user = f"{parts.username}@" if parts.username else ""
         port = f":{parts.port}" if parts.port else ""
-        if "@" in parts.path + parts.query + parts.fragment:  # the password before it probably has a / ? or #
+        # A password with / ? or # would end before them, and one with @ would go on in the name of the host.
+        if "@" in parts.path + parts.query + parts.fragment or parts.netloc.count("@") > 1:
             raise ValueError
     except ValueError:
         return "postgresql://..."

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from autotune.errors import EnvironmentUnfit, StudyError
+from autotune.errors import EnvironmentUnfit, StudyError, UsageError
 from autotune.fleet.address import checked_address, printable_address
 from autotune.units import format_seconds
 
@@ -118,10 +118,17 @@ class Database:
         return found
 
     def _connected(self) -> psycopg.Connection[Any]:
-        connection = psycopg.connect(
-            self._url, autocommit=True, connect_timeout=10, options=OPTIONS, tcp_user_timeout=SILENT_MILLISECONDS,
-            keepalives_idle=30, keepalives_interval=15, keepalives_count=4, application_name="autotune",
-        )  # fmt: skip
+        try:
+            connection = psycopg.connect(
+                self._url, autocommit=True, connect_timeout=10, options=OPTIONS, tcp_user_timeout=SILENT_MILLISECONDS,
+                keepalives_idle=30, keepalives_interval=15, keepalives_count=4, application_name="autotune",
+            )  # fmt: skip
+        except psycopg.ProgrammingError:  # its text repeats what may be a part of a password
+            raise UsageError(
+                f"The parameters of --storage {printable_address(self._url)} are none of PostgreSQL's. One was "
+                f"probably mistyped, or a password in them is not percent-encoded; they are not repeated here. Write "
+                f"?sslmode=verify-full, as libpq names them, and the password into ~/.pgpass."
+            ) from None
         self.connections += 1
         if self._lock_key is not None:
             try:

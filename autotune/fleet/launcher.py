@@ -30,9 +30,9 @@ from autotune.fleet.base import ByHand, Starter
 from autotune.fleet.records import FleetWorker, JobEnd, QueuedStudy, Timing
 from autotune.fleet.search_queue import Deadly, SearchQueue
 from autotune.fleet.state import write_workers
+from autotune.fleet.trust import class_differences, class_of
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.files import open_log, store, unwritable
-from autotune.study.identity import class_of, machine_differences
 
 PLACE = re.compile(r"[a-z_]+/[0-9]+")  # of a request in a study; another is not taken from the database
 WORKER_LOOK_SECONDS = 2.0  # between two looks at whether there is a worker at all
@@ -54,7 +54,9 @@ class FleetLauncher:
         """`folder`: of the study; `is_fresh`: what an earlier search left in the queue is of no use."""
         self._timing = timing or Timing()
         self.queue = SearchQueue(url, study.name, self._timing, tell)
-        self._class, self._folder, self._is_fresh = study.environment, folder, is_fresh
+        if study.environment is not None:
+            study = replace(study, environment=class_of(study, study.environment))
+        self._study, self._class, self._folder, self._is_fresh = study, study.environment, folder, is_fresh
         self._tell, self._step_timeout_seconds = tell, step_timeout_seconds
         self.expected = expected  # workers, with which the search begins
         self.starter: Starter = ByHand(study.name)  # of the workers; both may be set until the first request
@@ -75,7 +77,7 @@ class FleetLauncher:
     def workers(self) -> tuple[FleetWorker, ...]:
         """Return the workers that are there and of the study's class, in the order in which they came."""
         there, known = self.queue.workers(), self._class
-        fit = tuple(one for one in there if known is None or not machine_differences(known, one.environment))
+        fit = tuple(one for one in there if known is None or not class_differences(known, one.environment))
         if [(one.id, one.job, one.quarantined) for one in fit] != self._shown:
             self._shown = [(one.id, one.job, one.quarantined) for one in fit]
             write_workers(self._folder, fit)
@@ -145,7 +147,7 @@ class FleetLauncher:
         store(folder, RESULT, result)
         self.queue.forget(token)
         if isinstance(result, Inspection) and result.environment is not None:
-            self._settle_class(class_of(result.environment, result.facts.ranks if result.facts else 1))
+            self._settle_class(result.environment)
         return result
 
     def _await(self, token: UUID) -> JobEnd:
@@ -207,8 +209,8 @@ class FleetLauncher:
 
     def _settle_class(self, environment: Environment) -> None:
         if self._class is None:
-            self._class = environment
-            self.queue.set_class(environment)
+            self._class = class_of(self._study, environment)
+            self.queue.set_class(self._class)
 
     def _job_folder(self, folder: Path) -> str:
         inside = folder.absolute().is_relative_to(self._folder.absolute())

@@ -41,6 +41,7 @@ class QueuedStudy(Record, frozen=True, kw_only=True):
     target: str
     target_digest: str  # of the target's file and its imports; empty: installed code
     isolation: Isolation = "fork"  # of its probes
+    ranks: int = 1  # processes that train together; those of a command are started by its own launcher
     environment: Environment | None = None  # the class; None: the first inspection tells it
     has_ended: bool = False
     is_running: bool = True  # a search holds it: else that was interrupted or killed, unless it has ended

@@ -22,6 +22,7 @@ from autotune.profile.records import ProfileRequest
 from autotune.sentences import first_few
 from autotune.study.identity import MOST_DIFFERENCES, machine_differences
 from autotune.targets.commands.command import is_command
+from autotune.targets.commands.program import starts_ranks
 from autotune.targets.reference import parse
 from autotune.targets.source import difference, digest_of, is_same, modules_of, unfound
 
@@ -80,9 +81,37 @@ def _in_this_folder(study: QueuedStudy) -> str:
     return study.target
 
 
+def class_of(study: QueuedStudy, environment: Environment) -> Environment:
+    """Return the class of machines of a study, in which `environment` was found, as the queue holds it.
+
+    Ranks are given their threads when they are started, and only they note the variables of NCCL: a worker that joins
+    inspects its machine with one process, so that both are left out.
+    """
+    has_ranks = study.ranks > 1 or starts_ranks(study.target)
+    return replace(environment, default_threads=None, nccl=()) if has_ranks else environment
+
+
+def class_differences(known: Environment, here: Environment) -> list[str]:
+    """Return what keeps a worker's machine out of a class, in words; see `class_of`.
+
+    Allocators count, too: probes of one study would be measured with several, and a worker may lack one that it tries.
+    """
+    if known.default_threads is None:
+        here = replace(here, default_threads=None, nccl=known.nccl)
+    differences = machine_differences(known, here)
+    lacks = not set(known.mallocs) <= set(here.mallocs)
+    for what, then, now, differs in (
+        ("variables of allocators", known.variables, here.variables, known.variables != here.variables),
+        ("mallocs", known.mallocs, here.mallocs, lacks),
+    ):
+        if differs:
+            differences.append(f"the machine's {what} were {', '.join(then) or 'none'}, are {', '.join(now) or 'none'}")
+    return differences
+
+
 def check_class(study: QueuedStudy, here: Environment) -> None:
     """Raise `StudyError` if this machine is of another class than the study's, so that nothing could be compared."""
-    differences = [] if study.environment is None else machine_differences(study.environment, here)
+    differences = [] if study.environment is None else class_differences(study.environment, here)
     if differences:
         raise StudyError(
             f"This machine is of another class than the study {study.name}: "

@@ -175,9 +175,6 @@ class Worker:
         count, looked = 0, time.monotonic()
         while True:
             job = self._queue.take()
-            if job is not None:
-                request = self._accept(job, study, target, here)
-                count += self._carry_out(job, request, launcher, scratch / request.FOLDER / f"{job.id:06d}")
             if job is None:
                 time.sleep(self._timing.poll)
             if job is not None or time.monotonic() - looked > STUDY_SECONDS:
@@ -185,8 +182,15 @@ class Worker:
                 if latest is None or latest.has_ended:
                     self._tell(f"The search of {study.name} has ended.")
                     return count
-                if self._goes_on(latest):
+                goes_on, is_another = self._goes_on(latest), latest.target_digest != study.target_digest
+                if job is not None or (goes_on and is_another):  # a search began anew, or a file here was changed
+                    target = own_target(latest, self._target)
+                    study = latest
+                if goes_on:
                     check_class(latest, here)
+            if job is not None:
+                request = self._accept(job, study, target, here)
+                count += self._carry_out(job, request, launcher, scratch / request.FOLDER / f"{job.id:06d}")
 
     def _accept(self, job: Job, study: QueuedStudy, target: str, here: Environment) -> Request[Any]:
         return accepted(job.request, study, target, here)

@@ -15,7 +15,6 @@ from autotune.preparation.fleet_settings import FleetSettings
 from autotune.preparation.ranks import asked_ranks, is_number, rank_environ
 from autotune.preparation.settings import Settings
 from autotune.study import disk
-from autotune.study.identity import class_of
 from autotune.targets.source import digest_of
 
 
@@ -49,7 +48,7 @@ def launching(
     begun = disk.read_request(folder) if not is_fresh and (folder / disk.STUDY).is_file() else None
     study = QueuedStudy(
         name=folder.absolute().name, target=settings.target, target_digest=digest_of(settings.target),
-        isolation=isolation, environment=class_of(begun.environment, begun.facts.ranks) if begun else None,
+        isolation=isolation, ranks=asked_ranks(settings).count, environment=begun.environment if begun else None,
     )  # fmt: skip
     launcher = FleetLauncher(
         fleet.storage,
@@ -76,8 +75,7 @@ def launching(
 
 
 def _order(fleet: FleetSettings, address: str, study: QueuedStudy, settings: Settings) -> RayOrder:
-    ranks = asked_ranks(settings)
     return RayOrder(
         address=address, workers=fleet.workers_expected, storage=fleet.storage, study=study.name, target=study.target,
-        device=ranks.device, gpus=ranks.count if settings.devices else 1, folder=str(Path.cwd()),
+        device=asked_ranks(settings).device, gpus=study.ranks if settings.devices else 1, folder=str(Path.cwd()),
     )  # fmt: skip

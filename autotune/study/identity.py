@@ -85,15 +85,8 @@ def difference_of_target(old: StudyRequest, target: str) -> list[str]:
     return [] if same else list(_difference("the target", old.target, target))
 
 
-def class_of(environment: Environment, ranks: int) -> Environment:
-    """Return the class of machines on which so many ranks were measured: their threads are given to them there."""
-    return environment if ranks == 1 else replace(environment, default_threads=None)
-
-
 def machine_differences(there: Environment, here: Environment) -> list[str]:
     """Return the differences that keep a machine out of the study that was begun on another one, in words."""
-    if there.default_threads is None:  # see `class_of`
-        here = replace(here, default_threads=None)
     if fingerprint(there) == fingerprint(here):
         there = replace(there, device=here.device, **{name: getattr(here, name) for name in VARIED})
     return list(_of_machine(there, here))

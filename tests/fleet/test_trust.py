@@ -14,9 +14,8 @@ from autotune.errors import AutotuneError, StudyError, UsageError
 from autotune.fleet.address import checked_address, printable_address
 from autotune.fleet.database import Database
 from autotune.fleet.records import QueuedStudy
-from autotune.fleet.trust import accepted, check_class, own_target
+from autotune.fleet.trust import accepted, check_class, class_of, own_target
 from autotune.profile.records import ProfileRequest
-from autotune.study.identity import class_of
 from autotune.targets.source import digest_of
 from autotune.testing.launcher_contract import example
 from tests.worlds import environment
@@ -191,13 +190,31 @@ def test_another_card_of_the_class_is_welcome(checkout):
     check_class(checkout, HERE)  # the class is not known yet
 
 
-def test_the_threads_of_ranks_are_given_to_them_and_are_no_class_of_machine(checkout):
-    of_a_rank = msgspec.structs.replace(HERE, default_threads=1)
+@pytest.mark.parametrize("changes", [{"ranks": 2}, {"target": "-- torchrun --nproc-per-node 2 train.py"}])
+def test_the_threads_of_ranks_are_given_to_them_and_are_no_class_of_machine(checkout, changes):
+    of_a_rank = msgspec.structs.replace(HERE, default_threads=1, nccl=("NCCL_DEBUG=INFO",))
     here = msgspec.structs.replace(HERE, default_threads=8)
+    known = class_of(msgspec.structs.replace(checkout, **changes), of_a_rank)
 
-    check_class(msgspec.structs.replace(checkout, environment=class_of(of_a_rank, ranks=2)), here)
+    check_class(msgspec.structs.replace(checkout, environment=known), here)
     with pytest.raises(StudyError, match="default threads were 1, are 8"):
-        check_class(msgspec.structs.replace(checkout, environment=class_of(of_a_rank, ranks=1)), here)
+        check_class(msgspec.structs.replace(checkout, environment=class_of(checkout, of_a_rank)), here)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"variables": ("LD_PRELOAD",)}, "the machine's variables of allocators were none, are LD_PRELOAD"),
+        ({"mallocs": ()}, "the machine's mallocs were glibc, are none"),
+    ],
+)
+def test_a_worker_with_another_allocator_is_of_another_class(checkout, changes, told):
+    begun = msgspec.structs.replace(HERE, mallocs=("glibc",), variables=())
+    study = msgspec.structs.replace(checkout, environment=begun)
+
+    check_class(study, msgspec.structs.replace(begun, mallocs=("glibc", "tcmalloc")))
+    with pytest.raises(StudyError, match=told):
+        check_class(study, msgspec.structs.replace(begun, **changes))
 
 
 def test_a_password_is_never_shown():
@@ -213,6 +230,8 @@ def test_a_password_is_never_shown():
         "postgresql://me:12/cret@127.0.0.1:1/tune",
         "postgresql://me:12#cret@127.0.0.1:1/tune",
         "postgresql://me:12?cret@127.0.0.1:1/tune",
+        "postgresql://me:12@cret@127.0.0.1:1/tune",
+        "postgresql://me:12@cret@db.example.org:1/tune",
     ],
 )
 def test_a_password_that_is_not_encoded_is_not_repeated(url, monkeypatch):
@@ -221,6 +240,14 @@ def test_a_password_that_is_not_encoded_is_not_repeated(url, monkeypatch):
         Database(url, patience_seconds=0).run(lambda cursor: None)
 
     assert "cret" not in str(found.value) and "12" not in str(found.value)
+
+
+@pytest.mark.parametrize("parameters", ["sslmod=require", "password=12&cret"])
+def test_parameters_that_are_none_are_told_without_repeating_them(parameters):
+    with pytest.raises(UsageError, match=r"The parameters of --storage .*sslmode=verify-full") as found:
+        Database(f"postgresql://me@127.0.0.1:1/tune?{parameters}", patience_seconds=0).run(lambda cursor: None)
+
+    assert "cret" not in str(found.value) and "12&" not in str(found.value)
 
 
 @pytest.mark.parametrize("url", ["sqlite:///x", "sqlite+pysqlite:////shared/x.db"])

@@ -1,21 +1,24 @@
 """A whole search on real workers of a simulated machine: killed and restarted, it comes to as good an answer."""
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.core.records import Config
 from autotune.core.requests import ProbeRequest
 from autotune.fleet.records import QueuedStudy
+from autotune.fleet.search_queue import Stopped
 from autotune.preparation.settings import Settings
 from autotune.study.view import load_view
 from autotune.targets.source import digest_of
 from autotune.testing import FakeLauncher
 from autotune.testing.launcher_contract import example
 from autotune.tuning.engine import search
-from tests.fleet.fleet import until
+from tests.fleet.fleet import SOON_SECONDS, until
 from tests.worlds import Listener
 
 WORKERS = ("one", "two", "three")
@@ -74,3 +77,34 @@ def test_only_the_servers_clock_counts(fleet, asked):
 
     began, now = datetime.fromisoformat(result.started_at), datetime.now(UTC)
     assert abs(now - began) < timedelta(hours=1)
+
+
+@pytest.mark.parametrize("changed", ["search", "worker"])
+def test_a_worker_leaves_a_search_whose_target_is_another_one_by_now(fleet, asked, changed):
+    """The search was killed and begins anew with another file; or the worker's own file is changed in between."""
+    fleet.worker("one", simulated="0.2")
+    launcher = fleet.launcher(study=queued())
+    launcher.run(example(ProbeRequest, asked.target), fleet.place(0))
+    worker = fleet.workers["one"]
+
+    if changed == "worker":
+        Path("model.py").write_text("def model(): return 1\n")
+    else:
+        launcher.queue.database.close()  # as a kill does
+        fleet.launchers.remove(launcher)
+        launcher = fleet.launcher(study=replace(queued(), target_digest="of another file"))
+
+    def ask() -> None:
+        with suppress(Stopped):
+            launcher.run(example(ProbeRequest, asked.target), fleet.place(1))
+
+    (waits := Thread(target=ask)).start()
+    status = worker.wait(SOON_SECONDS)
+    launcher.stop()
+    waits.join()
+
+    assert status != 0
+    assert (
+        "model.py is another file here than model.py where the study study is searched" in fleet.log("one").read_text()
+    )
+    assert fleet.began("one") == ["probes/0000"]
