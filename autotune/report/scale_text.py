@@ -35,7 +35,9 @@ def _sentence(result: ScaleResult) -> str:
         return f"{plain(result.target)}: only {counted(best.ranks, 'rank')} was measured, {batch}."
     doubt = f"undecided whether {' or '.join(open_ones)} ranks reach {wanted}" if open_ones else ""
     if str(best.ranks) in open_ones:
-        return f"{plain(result.target)}: {doubt}, {batch}."
+        sure = [one.ranks for one in result.points[1:] if verdict_at(one) == "efficient"]
+        known = f"{max(sure)} ranks surely reach {wanted}; " if sure else ""
+        return f"{plain(result.target)}: {known}{doubt}, {batch}."
     return (
         f"{plain(result.target)}: {counted(best.ranks, 'rank')} {'is' if best.ranks == 1 else 'are'} the most "
         f"with at least {wanted}, {batch}"

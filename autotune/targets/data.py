@@ -19,7 +19,7 @@ from autotune.targets.base import without_effect
 from autotune.targets.collate import collate, collate_rows, is_hugging_face, prepare_hugging_face
 from autotune.targets.contract import Contract
 from autotune.targets.named_arguments import takes
-from autotune.targets.ranks import sharding
+from autotune.targets.ranks import data_shares
 from autotune.targets.ranks.world import world
 from autotune.targets.user_errors import blaming
 
@@ -136,7 +136,7 @@ def training_source(contract: Contract, data: Data, plan: Plan, offered: Mapping
     own = contract.loader if options["num_workers"] else {}  # arguments for a loader with workers only
     sampler = _sampler(contract, {**offered, "dataset": data.dataset}) if "sampler" in contract else None
     if sampler is not None or data.kind == "dataset":
-        options |= sharding.loader_options(data.dataset, sampler)
+        options |= data_shares.loader_options(data.dataset, sampler)
     # The last batch of an epoch may be smaller: dropped, so that every optimizer step has the held global batch.
     return Epochs(_loader(contract, data.dataset, model, {**own, **options, "drop_last": True}))
 

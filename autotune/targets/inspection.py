@@ -37,7 +37,7 @@ from autotune.targets.loop import Training
 from autotune.targets.model_facts import model_facts
 from autotune.targets.optimizer_facts import Updates
 from autotune.targets.own_loop import OwnLoop, OwnSession
-from autotune.targets.ranks import parallel, rank_check_lines, sharding, world
+from autotune.targets.ranks import data_shares, parallel, rank_check_lines, world
 from autotune.targets.ranks.exposed import exposed_share
 from autotune.targets.ranks.gradient_agreement import Agreement
 from autotune.targets.reference import TargetPlace
@@ -123,7 +123,7 @@ def _contract(
         check_lines=(
             *check_lines(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_loader_worker),
             *(halved.check_lines if halved else ()),
-            *sharding.check_lines(data.kind, data.samples, first.batch, first.batches, contract.line(contract.data)),
+            *data_shares.check_lines(data.kind, data.samples, first.batch, first.batches, contract.line(contract.data)),
             *rank_check_lines.check_lines(
                 training.model,
                 reference.file,

@@ -76,6 +76,12 @@ def test_an_interval_around_nine_tenths_leaves_it_undecided():
     assert "undecided whether 2 ranks reach 90% efficiency" in scale_lines(result)[0]
 
 
+def test_fewer_ranks_that_are_surely_efficient_are_named_beside_those_that_may_be():
+    result = _result(_standing(64, 100.0), _standing(32, 195.0, 1.95, 0.01), _standing(16, 370.0, 3.7, 0.1))
+
+    assert "2 ranks surely reach 90% efficiency; undecided whether 4 ranks reach 90%" in scale_lines(result)[0]
+
+
 def test_an_efficiency_by_another_number_than_one_rank_is_not_told_as_one_by_that():
     result = _result(_standing(32, 80.0), _standing(16, 120.0, 1.5), counts=(2, 4))
 

@@ -71,7 +71,7 @@ def different_on_purpose(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
     return tuple(one.name for one in seen.drifting)
 
 
-def check_lines(ranks: Sequence[RankFacts]) -> Iterator[CheckLine]:
+def differing_rank_lines(ranks: Sequence[RankFacts]) -> Iterator[CheckLine]:
     """Yield what the ranks of a command were seen to do that the user should know."""
     seen = _last_looked(ranks)
     if seen.averaged:

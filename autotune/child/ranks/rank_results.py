@@ -10,7 +10,12 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from autotune.child.ranks.rank_comparison import check_batches, check_lines, check_parameters, different_on_purpose
+from autotune.child.ranks.rank_comparison import (
+    check_batches,
+    check_parameters,
+    different_on_purpose,
+    differing_rank_lines,
+)
 from autotune.core.requests import ProbeRequest, Request, ResultT
 from autotune.core.results import (
     Failure,
@@ -78,7 +83,7 @@ def merged(results: Sequence[ResultT], outer_bytes: int) -> ResultT:
         check_batches(seen)
         facts = first.facts and replace(
             first.facts, ranks=len(results), of_rank=None, ranks_differ=different_on_purpose(seen),
-            check_lines=(*first.facts.check_lines, *check_lines(seen)),
+            check_lines=(*first.facts.check_lines, *differing_rank_lines(seen)),
         )  # fmt: skip
         total = None if None in used else sum(one or 0 for one in used) + outer_bytes
         return cast("ResultT", replace(first, facts=facts, process_bytes=total))

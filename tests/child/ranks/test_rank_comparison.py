@@ -2,7 +2,12 @@
 
 import pytest
 
-from autotune.child.ranks.rank_comparison import check_batches, check_lines, check_parameters, different_on_purpose
+from autotune.child.ranks.rank_comparison import (
+    check_batches,
+    check_parameters,
+    different_on_purpose,
+    differing_rank_lines,
+)
 from autotune.core.records import DriftingParameter, RankFacts
 from autotune.errors import TargetError
 
@@ -16,7 +21,7 @@ def _ranks(*drifting, looks=1, **facts):
 
 
 def _texts(*ranks, needs_attention=True):
-    return [one.text for one in check_lines(ranks) if one.needs_attention is needs_attention]
+    return [one.text for one in differing_rank_lines(ranks) if one.needs_attention is needs_attention]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +175,7 @@ def test_looks_that_ended_early_refuse_nothing_and_are_told():
 
 
 def test_ranks_of_a_file_of_functions_are_told_nothing():
-    assert list(check_lines([])) == []
+    assert list(differing_rank_lines([])) == []
     check_parameters([])
 
 

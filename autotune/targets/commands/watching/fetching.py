@@ -26,7 +26,7 @@ from autotune.targets.batches import count_tokens
 from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.watching.loader_batches import LoaderBatches, cut_of
 from autotune.targets.own_loop import LoopReport
-from autotune.targets.ranks.sharding import batch_checksum
+from autotune.targets.ranks.data_shares import batch_checksum
 from autotune.targets.tracebacks import calling_place
 
 _MOST = 1024  # batches that wait: a Trainer first fetches all of a step, and an evaluation fetches many
