@@ -55,9 +55,11 @@ def usage_error(error: Exception, ctx: Any, words: Sequence[str]) -> UsageError 
             return _wrong_value(str(getattr(error, "message", "")), one, ctx, words, shown)
         case "MissingParameter" if one is not None:
             article = "" if one.name.endswith("s") or len(one.name) == 1 else "a "  # contestants, and compare's a and b
+            is_option = one.opts[0].startswith("-")
+            right = f"Add {one.opts[0]} {one.metavar or one.name.upper()}" if is_option else f"Write {usage}"
             return UsageError(
                 f"{ctx.command_path} needs {article}{one.name}, and none is given. It was probably left out. "
-                f"Write {usage}. {shown}"
+                f"{right}. {shown}"
             )
         case "NoSuchOption":
             return UsageError(f"{ctx.command_path} has no option {name}. {MISTYPED} {shown}")

@@ -138,6 +138,7 @@ def test_what_workers_and_ranks_cannot_do_is_said_at_once(words: tuple[str, ...]
             "autotune scale needs a target, and none is given. It was probably left out. Write autotune scale",
         ),
         (("profile",), "autotune profile needs a target, and none is given."),
+        (("worker",), "autotune worker needs a study, and none is given. It was probably left out. Add --study STUDY."),
         (("show", "a", "b", "c"), "autotune show has no place for b c. A word was probably left over. Write autotune"),
         (("compare", "a"), "autotune compare needs b, and none is given."),
         (("compare", "a"), "Write autotune compare [OPTIONS] a b."),
