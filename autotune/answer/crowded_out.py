@@ -10,9 +10,9 @@ from autotune.objectives import objective_of
 from autotune.study.summary import ConfigSummary
 from autotune.study.valid_probes import is_crowded
 
-# The factor by which others slow a training beside its waits for a core, through caches and hyperthreads; 1.35 was
+# The factor by which others slow a training beside its waits for a core, through caches and hyperthreads; 2.1 was
 # measured at most (docs/notes/timing.md 2).
-SHARED_CORE_SLOWDOWN = 1.5
+SHARED_CORE_SLOWDOWN = 3.0
 
 
 def is_crowded_out(baseline: ConfigSummary, request: StudyRequest, gain: float = 0.0) -> bool:

@@ -93,9 +93,9 @@ def test_a_gain_that_is_more_than_others_can_have_cost_the_baseline_is_proven_al
 @pytest.mark.parametrize(
     ("threads", "gain"),
     [
-        (0.85, 10),  # 6.7 times slower by the waits of its threads, and half as much again by shared caches
+        (0.75, 10),  # 4 times slower by the waits of its threads, and up to 3 times by shared caches and hyperthreads
         (1.2, 10),  # two threads that wait for each other: that explains any loss
-        (0.12, 1.6),
+        (0.12, 3),
     ],
 )
 def test_a_gain_that_others_may_explain_is_open(threads, gain):
