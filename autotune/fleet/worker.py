@@ -37,9 +37,7 @@ from autotune.units import format_seconds
 
 MOST_OTHERS = 5  # studies that are named beside the one that is waited for
 STUDY_SECONDS = 2.0  # between two looks at whether the search has ended, or begun
-RECONNECT_SECONDS = (
-    3.0  # to leave after an interrupt, which may have broken the connection: a new one takes milliseconds
-)
+RECONNECT_SECONDS = 3.0  # to leave after an interrupt, which may have broken the connection: that takes milliseconds
 MakeLauncher = Callable[[Isolation], AbstractContextManager[Launcher]]
 
 
@@ -84,9 +82,8 @@ class Worker:
                 self._join(here)
                 return self._work(study, target, here, launcher, scratch)
         except BaseException:
-            self._queue.database.give_up(
-                RECONNECT_SECONDS
-            )  # whoever interrupts does not wait for a server that is down
+            # Whoever interrupts does not wait for a server that is down.
+            self._queue.database.give_up(RECONNECT_SECONDS)
             raise
         finally:
             with suppress(EnvironmentUnfit):  # the server frees the lease

@@ -208,9 +208,8 @@ def _ended_early(result: Result | None) -> bool:
 def _not_alike(message: str, others: Sequence[int]) -> str:
     """Return the message of a rank whose training ended well before that of `others`."""
     said, lines, printed = message.partition("\n")
-    those = (
-        f"Rank {others[0]} has not ended: if it takes" if len(others) == 1 else "Others have not ended: if they take"
-    )
+    one = f"Rank {others[0]} has not ended: if it takes"
+    those = one if len(others) == 1 else "Others have not ended: if they take"
     return f"{said} {those} more steps, give all ranks as many batches, as DistributedSampler does.{lines}{printed}"
 
 
