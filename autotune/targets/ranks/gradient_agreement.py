@@ -31,6 +31,7 @@ from autotune.targets.ranks.unused_parameters import (
 
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
 _PLACES = 64  # few: one sum for each is made
+_ODD = 0x1E3779B97F4A7C15  # multiplies without a loss, and moves low bits up: after Knuth's multiplicative hashing
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")  # torch 2.13, reducer.cpp
 
 
@@ -188,16 +189,22 @@ class Agreement:
 
 
 def tensor_checksum(tensor: Tensor) -> int:
-    """Return the sum of a tensor's elements, read as integers: different values nearly always give different sums.
+    """Return a checksum of a tensor's elements, read as integers: different values nearly always have different ones.
 
-    Each counts as often as its place says, of places that repeat: the same values in another order differ, too.
+    They are summed by places that repeat, and the sums are mixed before they are added: the same values in another
+    order differ, and so do opposite changes, which the gradients of two classes are. What ranks share out is gathered,
+    which all of them must do: places are those of the whole.
     """
+    tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     values = tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
     values = torch.view_as_real(values) if values.is_complex() else values
     words = values.contiguous().view(_WORDS[values.element_size()]).flatten()
-    places = torch.arange(1, _PLACES + 1, device=words.device)
     rows, rest = words[: len(words) // _PLACES * _PLACES], words[len(words) // _PLACES * _PLACES :]
-    total = (rows.view(-1, _PLACES).sum(0, dtype=torch.int64) * places).sum() + (rest * places[: len(rest)]).sum()
+    sums = rows.view(-1, _PLACES).sum(0, dtype=torch.int64)
+    sums[: len(rest)] += rest
+    mixed = sums * _ODD
+    mixed ^= mixed >> 32
+    total = (mixed * torch.arange(1, 2 * _PLACES, 2, device=words.device)).sum()
     return int(total)
 
 

@@ -29,3 +29,12 @@ def test_equal_tensors_are_equal_however_they_lie_in_memory(dtype: torch.dtype, 
     assert tensor_checksum(one) == tensor_checksum(other)
     if one.numel():
         assert tensor_checksum(one) != tensor_checksum(torch.logical_not(one).to(dtype))
+
+
+def test_opposite_changes_of_two_classes_are_seen_whatever_the_scales_of_both():
+    """The bits of 0.6 move twice as far as those of 1.2: their sum with the weights 1 and 2 stays the same."""
+    step = 2.0**-24
+    for scale in (0.3, 0.6, 1.2):
+        before, after = torch.tensor([0.6, scale]), torch.tensor([0.6 + 8 * step, scale - 8 * step])
+
+        assert tensor_checksum(before) != tensor_checksum(after)
