@@ -37,7 +37,7 @@ from autotune.units import format_seconds
 
 MOST_OTHERS = 5  # studies that are named beside the one that is waited for
 STUDY_SECONDS = 2.0  # between two looks at whether the search has ended, or begun
-RECONNECT_SECONDS = 3.0  # to leave after an interrupt, which may have broken the connection: that takes milliseconds
+RECONNECT_SECONDS = 8.0  # to leave after an interrupt, which may have broken the connection: a full machine is slow
 MakeLauncher = Callable[[Isolation], AbstractContextManager[Launcher]]
 
 
