@@ -92,7 +92,7 @@ def _do(
     handler: RequestHandler | None = None,
 ) -> int:
     """Write the result into the request's folder; return the exit status. `handler` replaces the request's own."""
-    sockets = _folder_of_sockets()
+    sockets = _folder_of_sockets() if handler is None else ""  # another handler trains nothing
     result = _result(request, progress, started, handler)
     if os.getpid() != born:  # a process that the target forked also returns here, and must write no result
         os._exit(0)

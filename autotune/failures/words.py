@@ -18,7 +18,8 @@ _WHEN = {
     "done": "after its last step",
 }
 _ENDED_EARLY = re.compile(
-    r"ended (its training|with exit status 0 after [\d,]+ optimizer steps?,) before it was measured"
+    r"ended (its training|with exit status 0 after [\d,]+ optimizer steps?,) before it was measured|"
+    r"ended with exit status 0 before all ranks were measured"
 )
 _END = re.compile(r"killed by|exit status")
 _SAID_AGAIN = re.compile(r"given up in phase [\w-]+(: )?|^Fatal Python error: | without a result$")

@@ -49,6 +49,12 @@ for number in itertools.count():
         {fault}
 """
 TRAIN = HEAD + PARALLEL + LOOP
+# Rank 0 waits for a step of rank 1, which takes all of its own steps alone.
+MEASURED_ALONE = (
+    HEAD + PARALLEL + "for _ in range(2000 * rank): model.module(data[:size][0]).sum().backward(); optimizer.step()\n"
+    "if rank == 1: time.sleep(1)\n"
+    "if rank == 1: {end}\n" + LOOP.replace("{{fault}}", "")
+).replace("{fault}", "")
 ACCELERATED = """
 from accelerate import Accelerator
 accelerator = Accelerator()
@@ -142,6 +148,12 @@ def test_losses_of_ranks_are_compared_as_means(launcher, tmp_path):
          "rank 1 of 2 ended without a result: killed by SIGSEGV"),
         (TRAIN.format(fault="if rank == 1 and number > 1: sys.exit(0)"), "user-error",
          "autotune ends it by itself. Rank 0 has not ended: if it takes more steps, give all ranks as many batches"),
+        (MEASURED_ALONE.format(end="sys.exit(0)"), "user-error",
+         "rank 1 of 2: train.py ended with exit status 0 before all ranks were measured. It has probably too little "),
+        (MEASURED_ALONE.format(end="raise ValueError('late')"), "user-error",
+         "rank 1 of 2: train.py:16 in <module>: ValueError: late"),
+        (MEASURED_ALONE.format(end="os.kill(os.getpid(), 9)"), "crashed",
+         "rank 1 of 2 ended without a result: killed by SIGKILL"),
         (TRAIN.format(fault="if rank == 1: os.kill(os.getpid(), 40)"), "crashed",
          "rank 1 of 2 ended without a result: killed by signal 40"),
         # Its ranks go on, and wait for nobody.
@@ -153,8 +165,8 @@ def test_losses_of_ranks_are_compared_as_means(launcher, tmp_path):
         ("raise ValueError('both')\n", "user-error", "train.py:1 in <module>: ValueError: both"),
     ],
     ids=[
-        "raises", "memory", "killed", "segfault", "ends first", "real-time signal", "launcher killed", "exits",
-        "ignores its argument", "all of them",
+        "raises", "memory", "killed", "segfault", "ends first", "ends once measured", "raises once measured",
+        "killed once measured", "real-time signal", "launcher killed", "exits", "ignores its argument", "all of them",
     ],
 )  # fmt: skip
 def test_the_rank_that_failed_first_is_told(probe, text, outcome, words):

@@ -43,10 +43,12 @@ from autotune.failures.classify import SIGNALS
 from autotune.launch.base import REQUEST, RESULT
 from autotune.targets.commands.hygiene import RANKS_FOLDER
 
-PROGRESS, STACKS = "progress", "stacks"  # in a rank's folder
+PROGRESS, STACKS, END = "progress", "stacks", "end"  # in a rank's folder
 GROUP_TICK_SECONDS = 0.25  # between two looks, if no rank reports anything
 SETTLE_SECONDS = 0.5  # from a first failure to the verdict: the others followed within 0.4 s (measured, gloo)
 GROUP_STACKS_SECONDS = 0.5  # for silent ranks to write their stacks; the search waits for a second
+# For a rank that is not measured, after the end of one that is: it may wait for that one's next step, for ever.
+OTHERS_END_SECONDS = 10.0
 _READ_BYTES = 2**16
 _OF_OTHERS = (None, -signal.SIGTERM)  # exit statuses of ranks that were ended because of another rank
 
@@ -68,8 +70,10 @@ class Rank:
         self.has_beat = False
         self.pid: int | None = None
         self.world_size: int | None = None  # that the launcher told it
-        self.is_dead = False  # without a result
+        self.is_dead = False  # before it was ended, and without a failure of its own to report
         self.result: Any = None
+        self.end: Any = None  # the failed result of a rank whose program has ended after it was measured
+        self.heard_at = 0.0  # by `time.monotonic`
         self._kind, self._unread = request.kind().result, b""
 
     def look(self) -> None:
@@ -82,14 +86,22 @@ class Rank:
                 elif word == "phase":
                     self.phases.append(value)
                 self.has_beat |= word == "step"
+                self.heard_at = time.monotonic()
         if self.result is None and (self.folder / RESULT).exists():
             self.result = codec.read(self.folder / RESULT, self._kind)
-        self.is_dead = self.result is None and self.pid is not None and not lives(self.pid)
+        if self.is_measured and (self.folder / END / RESULT).exists():
+            self.end = codec.read(self.folder / END / RESULT, self._kind)
+        self.is_dead = (self.result is None or self.is_measured) and self.pid is not None and not lives(self.pid)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the rank has a result that is no failure."""
+        return self.result is not None and self.result.failure is None
 
     @property
     def has_failed(self) -> bool:
-        """Whether the rank has ended without a measurement."""
-        return self.is_dead or (self.result is not None and self.result.failure is not None)
+        """Whether the rank is gone, or has reported a failure."""
+        return self.is_dead or (self.result is not None and not self.is_measured)
 
     def send(self, number: int) -> None:
         """Send the rank a signal, if it has started and is alive."""
@@ -147,9 +159,12 @@ class _Group:
                 rank.look()
             self._pass_on()
             self._check_their_number()
-            if all(rank.result is not None and rank.result.failure is None for rank in self.ranks):
+            if all(rank.is_measured for rank in self.ranks):
                 return merged([rank.result for rank in self.ranks], self.processes.own_bytes())
             now = time.monotonic()
+            if now - max(rank.heard_at for rank in self.ranks) > OTHERS_END_SECONDS:
+                for rank in self.ranks:
+                    rank.result = rank.end or rank.result
             if self.processes.are_over() or any(rank.has_failed for rank in self.ranks):
                 verdict_at = min(verdict_at, now + SETTLE_SECONDS)
             if now >= verdict_at:

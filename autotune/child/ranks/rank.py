@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from autotune.child import fork_server
 from autotune.child.library_threads import give_threads_back
 from autotune.child.lifeline import Progress, harden
-from autotune.child.ranks.group import PROGRESS, STACKS
+from autotune.child.ranks.group import END, PROGRESS, STACKS
 from autotune.core.measurements import decode
 from autotune.launch.base import REQUEST
 from autotune.targets.commands.command import is_command
@@ -42,8 +42,10 @@ def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
     def work() -> None:
         status = do(request, own, progress, started, os.getpid())
         os.write(pipe, b"left\n")  # the result is there: the supervisor need not wait for its next look
-        if world_size() > 1:
-            threading.Event().wait()  # until all ranks have measured: without this one the others would fail
+        if world_size() > 1:  # it stays until all ranks have measured: without this one the others would fail
+            (own / END).mkdir()
+            do(request, own / END, progress, started, os.getpid(), _await_end)
+            threading.Event().wait()
         fork_server.leave(status)
 
     if is_command(request.target or ""):
@@ -51,3 +53,8 @@ def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
     give_threads_back()
     work()
     raise AssertionError("work() must end the process, but it returned")
+
+
+def _await_end(request: object, progress: Progress) -> NoReturn:
+    """Raise why the program ended, where others may still wait for its steps; otherwise never return."""
+    main_thread.await_end()

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from msgspec.structs import replace
@@ -30,6 +30,7 @@ from autotune.targets import variables
 from autotune.targets.commands.command import Command
 from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.program import Program, configured
+from autotune.targets.commands.watching import main_thread
 from autotune.targets.commands.watching.early_end import why_ended_early
 from autotune.targets.commands.watching.loader_defaults import WORKERS, LoaderDefaults
 from autotune.targets.commands.watching.main_thread import Guest
@@ -113,29 +114,41 @@ class CommandLoop(OwnLoop):
             witness.begin()
             program.run()
 
-        status: object = 0
         with ExitStack() as to_end:
             to_end.enter_context(witness.installed())
             to_end.enter_context(program.shown())
             to_end.enter_context(self._script_arguments.installed())
-            try:
-                guest.run(body)
-            except SystemExit as error:
-                status = error.code
-            except RuntimeError as error:
-                if (told := unused_of_script(error)) is not None:
-                    raise told from error
-                raise
-            except EOFError as error:
-                raise TargetError(
-                    f"{self.label} reads the standard input, which is empty in a probe: {error}. It probably asks a "
-                    f"question. Give the answer as an argument."
-                ) from error
+            status = self._status(lambda: guest.run(body))
             if guest.goes_on:
                 self.going_on = to_end.pop_all()  # otherwise the hooks would be removed while the script runs
+                main_thread.goes_on(lambda: self._await_end(guest, status))
         if not report.stopped and (status not in (0, None) or not report.ended()):
             raise TargetError(why_ended_early(self.label, witness, status))
         check_device(self.label, witness.trained.device, plan.device)
+
+    def _status(self, until_end: Callable[[], None]) -> object:
+        """Return the exit status of the program that ends in `until_end`. Raises what it raises, in words for users."""
+        try:
+            until_end()
+        except SystemExit as error:
+            return error.code
+        except RuntimeError as error:
+            if (told := unused_of_script(error)) is not None:
+                raise told from error
+            raise
+        except EOFError as error:
+            raise TargetError(
+                f"{self.label} reads the standard input, which is empty in a probe: {error}. It probably asks a "
+                f"question. Give the answer as an argument."
+            ) from error
+        return 0
+
+    def _await_end(self, guest: Guest, status: object) -> NoReturn:
+        """Wait for the end of a measured program, if it has not ended with `status`. Raises why that was too early."""
+        assert self._witness is not None, "it was measured"
+        if guest.is_over:
+            status = self._status(guest.wait)
+        raise TargetError(why_ended_early(self.label, self._witness, status, others_wait=True))
 
     def observed(self) -> Observed:
         """The settings that its hooks saw.

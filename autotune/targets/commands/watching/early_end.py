@@ -17,18 +17,24 @@ _NEEDED_STEPS = 2 * (_USUAL.min_warmup_steps + _USUAL.min_steps)
 LONGEST_LAST_LINE = 160  # characters of the program's last line in a message's first line
 
 
-def why_ended_early(label: str, witness: Witness, status: object) -> str:
-    """Return why there was not enough to measure, in three sentences and the program's own last lines."""
+def why_ended_early(label: str, witness: Witness, status: object, *, others_wait: bool = False) -> str:
+    """Return why there was not enough to measure, in three sentences and the program's own last lines.
+
+    `others_wait`: enough of this rank was measured, and not of others, which may wait for its next step.
+    """
     ended = f"{label} ended with exit status {status if status is not None else 0}"
     # On the first line of the message, which tables show.
     said = last_lines().splitlines()[-1:] if isinstance(status, int) and status else []
     last = f'Its last line: "{cropped(said[0].strip(), LONGEST_LAST_LINE)}". ' if said else ""
     elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
     if witness.tally.steps:
-        text = f"{ended} after {counted(witness.tally.steps, 'optimizer step')}, before it was measured. {last}" + (
+        after, enough = f"after {counted(witness.tally.steps, 'optimizer step')}, before it was", "{:,} steps or more"
+        if others_wait:  # the steps of a rank that was measured are no longer counted
+            after, enough = "before all ranks were", "longer"
+        text = f"{ended} {after} measured. {last}" + (
             f"It has probably too little to do: it trained for {format_seconds(witness.tally.trained_seconds)}, and "
-            f"measuring takes about {format_seconds(_NEEDED_SECONDS)}. Let it train for {_enough(witness.tally):,} "
-            "steps or more: autotune ends it by itself."
+            f"measuring takes about {format_seconds(_NEEDED_SECONDS)}. Let it train for "
+            f"{enough.format(_enough(witness.tally))}: autotune ends it by itself."
             if status in (0, None)
             else "It probably met an error of its own. Run it by itself, and correct what ends it."
         )

@@ -17,6 +17,7 @@ from typing import NoReturn
 
 _asked: SimpleQueue[Callable[[], None]] = SimpleQueue()
 _is_lent = False
+_awaited: SimpleQueue[Callable[[], NoReturn]] = SimpleQueue()
 
 
 def lend(work: Callable[[], object]) -> NoReturn:
@@ -26,6 +27,16 @@ def lend(work: Callable[[], object]) -> NoReturn:
     threading.Thread(target=work, name="autotune", daemon=True).start()
     while True:
         _asked.get()()
+
+
+def await_end() -> NoReturn:
+    """Wait for the end of a program that goes on after its measurement. Raises why it ended, as `goes_on` gave it."""
+    _awaited.get()()
+
+
+def goes_on(until_end: Callable[[], NoReturn]) -> None:
+    """Note that a program goes on; `until_end` waits for its end and raises the reason."""
+    _awaited.put(until_end)
 
 
 class Guest:
@@ -55,6 +66,10 @@ class Guest:
             _asked.put(whole)
         else:
             threading.Thread(target=whole, daemon=True).start()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for the end of the program, or of its measurement if that comes first. Raises what ended the program."""
         if (error := self._ended.get()) is not None:
             raise error
 
