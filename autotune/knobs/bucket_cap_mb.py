@@ -11,14 +11,15 @@ from autotune.knobs.choice_knob import ChoiceKnob
 from autotune.knobs.ddp_knob import DdpKnob
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 
-SIZES: tuple[Value, ...] = (10, None, 50, 100)  # None is torch's own, 25
+TORCHS_OWN = "25"  # MiB
+SIZES: tuple[Value, ...] = (10, None, 50, 100)  # None is torch's own
 # Fewer exchanges wait less for the network's latency, more exchanges begin earlier. No large gain on one machine is
 # known: a judgement.
 EFFECT = Influence(fixed_time=Factor(1.0, 0.05), fixed_memory=Factor(1.0, 0.02))
 
 
 class BucketCapMb(DdpKnob, ChoiceKnob):
-    """10, 50 or 100 MiB besides torch's 25: small buckets start early, large ones are fewer."""
+    """10, 50 or 100 MiB besides torch's own 25: small buckets start early, large ones are fewer."""
 
     name = "bucket_cap_mb"
     alias = "bucket"
@@ -31,7 +32,9 @@ class BucketCapMb(DdpKnob, ChoiceKnob):
         return allowed(SIZES if self.shows(circumstances) else (None,), circumstances.limit)
 
     def parse(self, text: str) -> Value:
-        """Return the number, or None for torch's own."""
+        """Return the number, or None for torch's own, which may be typed as a number, too."""
+        if text == TORCHS_OWN:
+            return None
         return int(text) if text.isdigit() and int(text) in self.choices else super().parse(text)
 
     def phrase(self, value: Value) -> str:

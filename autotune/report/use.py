@@ -58,7 +58,7 @@ def usage_tabs(best: Recommendation, view: StudyView) -> list[UsageTab]:
             lines = with_autotune(study, view.request.facts)
             found.append(UsageTab(name="autotune", title="Your loop", text=lines, note=note, is_program=True))
         found += _programs(best, view)
-    first = "run {}" if command else "export {} --to hf"
+    first = "run {}" if command else f"export {{}} --to {_framework(found, view)}"
     shell = [line.format(shell_word(study)) for line in (first, "show {} --sort speed", "best {} --verbose")]
     matter, others = essential(best)
     whole = f"The same as autotune.load_best({python(study)})"
@@ -68,6 +68,12 @@ def usage_tabs(best: Recommendation, view: StudyView) -> list[UsageTab]:
         UsageTab(name="dict", title="Dict", text=_literal(matter), note=f"{note if others else whole}."),
         UsageTab(name="shell", title="Shell", text="\n".join(f"autotune {line}" for line in shell)),
     ]
+
+
+def _framework(tabs: list[UsageTab], view: StudyView) -> str:
+    """Return the name of the user's own framework, or of the first that has a tab if its export is refused."""
+    own, taken = view.request.facts.framework, [tab.name for tab in tabs if tab.name in set(Framework)]
+    return own if own in taken or not taken else taken[0]
 
 
 def _programs(best: Recommendation, view: StudyView) -> list[UsageTab]:

@@ -286,10 +286,11 @@ def _check_global_batch(facts: TargetFacts, goal: Goal) -> None:
             f"The held global batch is {goal.global_batch:,}, and {facts.ranks} ranks share it. Each has as many "
             f"samples as the others. Give --global-batch a multiple of {facts.ranks}."
         )
+    fewer = f", or train with fewer ranks than {facts.ranks}" if facts.ranks > 1 else ""
     if goal.global_batch and facts.dataset_samples is not None and goal.global_batch > facts.dataset_samples:
         raise UsageError(
             f"The dataset has {facts.dataset_samples:,} samples, the held global batch is {goal.global_batch:,}. Not "
-            f"one optimizer step fits into an epoch. Lower --global-batch."
+            f"one optimizer step fits into an epoch. Lower --global-batch{fewer}."
         )
 
 

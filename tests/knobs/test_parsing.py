@@ -91,3 +91,9 @@ def test_a_set_has_one_order_in_every_process() -> None:
     }  # fmt: skip
 
     assert found == {"('bfloat16', 'float16', None)\n"}
+
+
+def test_the_size_of_torchs_own_buckets_may_be_typed_as_a_number():
+    bucket = next(knob for knob in KNOBS if knob.name == "bucket_cap_mb")
+
+    assert [bucket.parse(one) for one in ("25", "none", "50")] == [None, None, 50]

@@ -213,6 +213,15 @@ def test_a_program_is_not_broken_into_lines_and_a_command_is() -> None:
     assert 'class="way code" id="use-torch"' in render(view(ladder(), recommendation()))
 
 
+@pytest.mark.parametrize("own", ["torch", "lightning", "hf"])
+def test_the_shell_is_given_the_export_for_the_own_framework(own: str) -> None:
+    study = dataclasses.replace(view(ladder()), request=request(facts=msgspec.structs.replace(FACTS, framework=own)))
+
+    shell = {way.name: way.text for way in usage_tabs(recommendation(), study)}["shell"]
+
+    assert shell.splitlines()[0].endswith(f" --to {own}")
+
+
 def test_ranks_are_not_offered_a_loop_of_one_process() -> None:
     facts = msgspec.structs.replace(FACTS, ranks=2)
     of_ranks = dataclasses.replace(view(ladder()), request=request(facts=facts))

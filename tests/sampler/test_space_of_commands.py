@@ -91,6 +91,11 @@ def test_ranks_share_the_samples_of_the_dataset():
     assert max(one.batch_size for one in made.configs) == 128
 
 
+def test_ranks_whose_batches_are_more_than_the_dataset_are_told_to_be_fewer():
+    with pytest.raises(UsageError, match=r"batch is 128\. .* Lower --global-batch, or .* fewer ranks than 2"):
+        _ranks(Goal(global_batch=128), config(batch_size=64), dataset_samples=100)
+
+
 def test_a_global_batch_that_ranks_cannot_share_is_refused():
     with pytest.raises(UsageError, match=r"is 65, and 2 ranks share it.*a multiple of 2"):
         _ranks(Goal(global_batch=65), config(batch_size=32))
