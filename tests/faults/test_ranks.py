@@ -149,7 +149,10 @@ def test_losses_of_ranks_are_compared_as_means(launcher, tmp_path):
         (TRAIN.format(fault="if rank == 1 and number > 1: sys.exit(0)"), "user-error",
          "autotune ends it by itself. Rank 0 has not ended: if it takes more steps, give all ranks as many batches"),
         (MEASURED_ALONE.format(end="sys.exit(0)"), "user-error",
-         "rank 1 of 2: train.py ended with exit status 0 before all ranks were measured. It has probably too little "),
+         "rank 1 of 2: train.py ended with exit status 0 before all ranks were measured. It has probably too little to "
+         "do, or takes fewer steps than they do. Let it train for longer: autotune ends it by itself. Rank 0 has not "),
+        (MEASURED_ALONE.format(end="sys.exit(3)"), "user-error",
+         "rank 1 of 2: train.py ended with exit status 3 before all ranks were measured. It probably met an error "),
         (MEASURED_ALONE.format(end="raise ValueError('late')"), "user-error",
          "rank 1 of 2: train.py:16 in <module>: ValueError: late"),
         (MEASURED_ALONE.format(end="os.kill(os.getpid(), 9)"), "crashed",
@@ -165,8 +168,9 @@ def test_losses_of_ranks_are_compared_as_means(launcher, tmp_path):
         ("raise ValueError('both')\n", "user-error", "train.py:1 in <module>: ValueError: both"),
     ],
     ids=[
-        "raises", "memory", "killed", "segfault", "ends first", "ends once measured", "raises once measured",
-        "killed once measured", "real-time signal", "launcher killed", "exits", "ignores its argument", "all of them",
+        "raises", "memory", "killed", "segfault", "ends first", "ends once measured", "exits once measured",
+        "raises once measured", "killed once measured", "real-time signal", "launcher killed", "exits",
+        "ignores its argument", "all of them",
     ],
 )  # fmt: skip
 def test_the_rank_that_failed_first_is_told(probe, text, outcome, words):

@@ -121,10 +121,11 @@ class CommandLoop(OwnLoop):
             status = self._status(lambda: guest.run(body))
             if guest.goes_on:
                 self.going_on = to_end.pop_all()  # otherwise the hooks would be removed while the script runs
-                main_thread.goes_on(lambda: self._await_end(guest, status))
         if not report.stopped and (status not in (0, None) or not report.ended()):
             raise TargetError(why_ended_early(self.label, witness, status))
         check_device(self.label, witness.trained.device, plan.device)
+        if guest.goes_on:
+            main_thread.goes_on(lambda: self._await_end(guest, status))
 
     def _status(self, until_end: Callable[[], None]) -> object:
         """Return the exit status of the program that ends in `until_end`. Raises what it raises, in words for users."""

@@ -28,16 +28,10 @@ def why_ended_early(label: str, witness: Witness, status: object, *, others_wait
     last = f'Its last line: "{cropped(said[0].strip(), LONGEST_LAST_LINE)}". ' if said else ""
     elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
     if witness.tally.steps:
-        after, enough = f"after {counted(witness.tally.steps, 'optimizer step')}, before it was", "{:,} steps or more"
-        if others_wait:  # the steps of a rank that was measured are no longer counted
-            after, enough = "before all ranks were", "longer"
-        text = f"{ended} {after} measured. {last}" + (
-            f"It has probably too little to do: it trained for {format_seconds(witness.tally.trained_seconds)}, and "
-            f"measuring takes about {format_seconds(_NEEDED_SECONDS)}. Let it train for "
-            f"{enough.format(_enough(witness.tally))}: autotune ends it by itself."
-            if status in (0, None)
-            else "It probably met an error of its own. Run it by itself, and correct what ends it."
-        )
+        when = f"after {counted(witness.tally.steps, 'optimizer step')}, before it was measured"
+        if others_wait:  # its later steps were not counted
+            when = "before all ranks were measured"
+        text = f"{ended} {when}. {last}{_why_after_steps(witness.tally, status, others_wait=others_wait)}"
     elif witness.tally.backwards and witness.optimizers.are_made:
         text = (
             f"{ended} after {counted(witness.tally.backwards, 'call')} of backward(), before its optimizer took a "
@@ -53,6 +47,21 @@ def why_ended_early(label: str, witness: Witness, status: object, *, others_wait
             f"trains; if it trains without backward(), as by torch.func, {TELL}."
         )
     return with_last_lines(text)
+
+
+def _why_after_steps(tally: Tally, status: object, *, others_wait: bool) -> str:
+    if status not in (0, None):
+        return "It probably met an error of its own. Run it by itself, and correct what ends it."
+    if others_wait:
+        return (
+            "It has probably too little to do, or takes fewer steps than they do. Let it train for longer: autotune "
+            "ends it by itself."
+        )
+    return (
+        f"It has probably too little to do: it trained for {format_seconds(tally.trained_seconds)}, and measuring "
+        f"takes about {format_seconds(_NEEDED_SECONDS)}. Let it train for {_enough(tally):,} steps or more: autotune "
+        f"ends it by itself."
+    )
 
 
 def _enough(tally: Tally) -> int:
