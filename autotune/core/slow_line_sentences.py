@@ -26,7 +26,7 @@ SLOW_LINE_TEXTS: Mapping[str, SlowLineText] = {
     ),
     "host tensor": SlowLineText(
         "{what} makes a tensor of host data, {count:times} a step",
-        "make it once, outside of the step, or in dataset(), where workers do it",
+        "make it once, outside of the step, or in the dataset, where workers do it",
     ),
     "collector": SlowLineText(
         "{what} looks through all objects, {count:times} a step",
@@ -143,7 +143,7 @@ SLOW_LINE_TEXTS: Mapping[str, SlowLineText] = {
     ),
     "python": SlowLineText(
         "code outside of torch's operations",
-        "do it in dataset(), where workers do it, or with tensors, or not in every step",
+        "do it in the dataset, where workers do it, or with tensors, or not in every step",
     ),
     "waiting": SlowLineText(
         "waits outside of torch: for a clock, a file, another process or the network",
