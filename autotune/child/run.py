@@ -19,6 +19,7 @@ from autotune.child.isolated import in_turn
 from autotune.child.lifeline import Progress
 from autotune.child.memory import MemoryMeter
 from autotune.child.memory_trace import track_on
+from autotune.child.page_faults import fault_seconds
 from autotune.child.warmup import WarmUp, growth_on
 from autotune.child.watched_loop import Callbacks, Instruments, LoopShape
 from autotune.child.window import ProbeWatch
@@ -136,6 +137,7 @@ def _measurement(
         memory_track=window.track.readings,
         watching_seconds_per_step=window.watching_seconds_per_step,
         page_faults=window.page_faults,
+        fault_seconds=fault_seconds() if window.page_faults else None,
         paused_seconds=sum(step.paused_seconds for step in window.steps),
     )
 

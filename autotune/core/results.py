@@ -22,8 +22,7 @@ from autotune.core.rank_reading import RankReading as RankReading
 from autotune.core.records import PROTOCOL_VERSION, Config, Environment, Purpose, Record, TargetFacts, Value
 
 Isolation = Literal["fork", "fresh"]  # forked from a process that has torch imported; exec'd
-# Of a step, for each page that the kernel has to map anew: by taking and zeroing it, and by what then is in no cache.
-# From 0.8 to 1.8 us in six trainings (`python benchmarks/malloc.py`, decisions/0084).
+# The least that a minor page fault takes of a step: 0.8 to 6 us by machine (decisions/0084), so each probe measures it.
 FAULT_SECONDS = 1e-6
 
 
@@ -88,6 +87,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     watching_seconds_per_step: float | None = field(default=None, name="own_seconds_per_step")
     paused_seconds: float = 0.0  # of evaluations and checkpoints inside the window, which its seconds leave out
     page_faults: int | None = None  # minor ones of this process in the window, its workers' aside; None: not counted
+    fault_seconds: float | None = None  # that one takes by itself; None: there were none, or an earlier version
     busy_seconds: tuple[float, ...] = ()  # of one of several ranks, per entry: see `RankReading`
     ranks: tuple[RankReading, ...] = ()  # of each of several, of which the slowest is measured; (): one process
     compilation: Compilation | None = None  # of torch.compile, until the window ended; None: nothing, or not noted
@@ -154,7 +154,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     def fault_share(self) -> float | None:
         """Share of the window, pauses included, that page faults took, about; None: they were not counted."""
         faults, seconds = self.page_faults, sum(self.step_seconds) + self.paused_seconds
-        return None if faults is None else min(1.0, faults * FAULT_SECONDS / seconds)
+        return None if faults is None else min(1.0, faults * max(FAULT_SECONDS, self.fault_seconds or 0.0) / seconds)
 
     @property
     def samples_per_step(self) -> float:

@@ -12,7 +12,7 @@ from autotune.core.records import Config
 from autotune.sampler.grid import Integers
 from autotune.sampler.observation import Observation
 
-# Observations that the model is fitted to: a proposal takes 0.26 s with 200, 1.0 s with 400 (docs/scaling.md).
+# Observations that the model is fitted to: a proposal takes 0.26 s with 200, 1.0 s with 400 (docs/notes/scaling.md 4).
 MOST_FITTED = 200
 RATE_ROUNDING = 1e-3  # relative; values of a sample/s that differ by no more are the same
 

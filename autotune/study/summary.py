@@ -18,7 +18,8 @@ from autotune.core.results import Measurement, Trial, Verdict
 from autotune.core.rounds import Rounds
 from autotune.core.stats import HALF_WIDTH_DEVIATIONS, mean_of_known, typical_rate
 
-FAULT_FACTORS = (1.0, 1.4, 1.8, 2.4)  # of `FAULT_SECONDS`, which one page fault may take: 0.8 to 2.3 us were seen
+# A page fault may take so many times what `Measurement.fault_share` takes for one: 0.8 to 2.3 were seen.
+FAULT_FACTORS = (1.0, 1.4, 1.8, 2.4)
 MOST_FAULTS = 0.8  # of a step: a larger share of page faults is not plausible
 
 
@@ -93,7 +94,7 @@ class ConfigSummary:
         return [one.samples_per_second for one in self.measurements]
 
     def faultless_rates(self, factor: float) -> list[float]:
-        """The samples/s of each trial, as if page faults, each of `factor` times `FAULT_SECONDS`, had taken no time.
+        """The samples/s of each trial, as if page faults, each `factor` times what one is taken for, took no time.
 
         If page faults were not counted, the rate is unchanged.
         """

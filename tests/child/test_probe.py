@@ -1,5 +1,7 @@
 """Real probes in real processes: what comes out of `python -m autotune.child FOLDER`, exec'd or forked."""
 
+import errno
+import mmap
 import multiprocessing.util
 import os
 import re
@@ -14,11 +16,11 @@ import pytest
 
 from autotune.child import __main__ as child
 from autotune.child.__main__ import main
-from autotune.child.page_faults import page_faults
+from autotune.child.page_faults import fault_seconds, page_faults
 from autotune.core import codec
 from autotune.core.records import Config
 from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
-from autotune.core.results import Inspection, Outcome, ProbeResult
+from autotune.core.results import FAULT_SECONDS, Inspection, Outcome, ProbeResult
 from autotune.knobs.malloc import LEAST_GLIBC
 from autotune.launch.base import LOG, REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
@@ -135,6 +137,23 @@ def test_page_faults_are_counted_and_memory_that_is_kept_has_none(probe):
     assert given_back.page_faults >= 12_000 * given_back.steps
     assert kept.page_faults < 1_000 * kept.steps
     assert given_back.fault_share > kept.fault_share
+    seconds = sum(given_back.step_seconds) + given_back.paused_seconds
+    each = given_back.fault_share * seconds / given_back.page_faults
+    assert each == pytest.approx(max(FAULT_SECONDS, given_back.fault_seconds))
+
+
+@pytest.mark.skipif(page_faults() is None, reason="page faults say nothing of their time here")
+def test_what_a_page_fault_takes_is_measured():
+    assert 0 < fault_seconds() < 0.001
+
+
+def test_without_memory_to_measure_it_what_a_page_fault_takes_is_not_known(monkeypatch):
+    def none_left(*_, **__):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", none_left)
+
+    assert fault_seconds() is None
 
 
 def test_short_steps_are_measured_in_blocks_for_as_long_as_others(probe):

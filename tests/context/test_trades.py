@@ -313,13 +313,13 @@ def test_who_lists_workers_is_obeyed():
     assert rule.why(config(batch_size=64, num_workers=2)) is None
 
 
-def _faulting(*counts, goal=FREE, **values):
-    """The rule on a CPU after probes with so many page faults in a window of four steps of one second each."""
+def _faulting(*counts, goal=FREE, each=None, **values):
+    """The rule on a CPU after probes with so many page faults of `each` s in a window of four steps of one second."""
     on = environment(device="cpu", capability=None, mallocs=("glibc",))
     ran = measured(100.0, samples=100)
     probes = [
-        trial(replace(ran, measurement=replace(ran.measurement, page_faults=count)), number, batch_size=64, **values)
-        for number, count in enumerate(counts)
+        trial(replace(ran, measurement=replace(ran.measurement, **told)), number, batch_size=64, **values)
+        for number, told in enumerate({"page_faults": count, "fault_seconds": each} for count in counts)
     ]
     searched = space(goal=goal, baseline=config(batch_size=64), of=facts(space={}), on=on)
     return _world(*probes, goal=goal, searched=searched)[0]
@@ -340,6 +340,11 @@ def test_another_malloc_is_not_probed_where_page_faults_are_a_small_part_of_a_st
     assert rule.why(config(batch_size=64)) is None
     said = [line for line in rule.exclusions(set()) if "page faults take 0.0% of a step" in line]
     assert len(said) == (why is TradeExclusion.FAULTS)
+
+
+def test_where_a_page_fault_takes_long_a_few_of_them_suffice():
+    assert _faulting(40_000).why(config(batch_size=64, malloc="glibc")) is TradeExclusion.FAULTS  # 1% of a step
+    assert _faulting(40_000, each=3e-6).why(config(batch_size=64, malloc="glibc")) is None
 
 
 def test_probes_that_keep_their_memory_say_nothing_of_the_faults_of_others():
