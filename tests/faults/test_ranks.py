@@ -150,7 +150,7 @@ def test_losses_of_ranks_are_compared_as_means(launcher, tmp_path):
          "autotune ends it by itself. Rank 0 has not ended: if it takes more steps, give all ranks as many batches"),
         (MEASURED_ALONE.format(end="sys.exit(0)"), "user-error",
          "rank 1 of 2: train.py ended with exit status 0 before all ranks were measured. It has probably too little to "
-         "do, or takes fewer steps than they do. Let it train for longer: autotune ends it by itself. Rank 0 has not "),
+         "do, or takes fewer steps than other ranks. Let it train for longer: autotune ends it by itself. Rank 0 has "),
         (MEASURED_ALONE.format(end="sys.exit(3)"), "user-error",
          "rank 1 of 2: train.py ended with exit status 3 before all ranks were measured. It probably met an error "),
         (MEASURED_ALONE.format(end="raise ValueError('late')"), "user-error",

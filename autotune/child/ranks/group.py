@@ -89,7 +89,7 @@ class Rank:
                 self.heard_at = time.monotonic()
         if self.result is None and (self.folder / RESULT).exists():
             self.result = codec.read(self.folder / RESULT, self._kind)
-        if self.is_measured and (self.folder / END / RESULT).exists():
+        if self.end is None and self.is_measured and (self.folder / END / RESULT).exists():
             self.end = codec.read(self.folder / END / RESULT, self._kind)
         self.is_dead = (self.result is None or self.is_measured) and self.pid is not None and not lives(self.pid)
 

@@ -125,7 +125,7 @@ class CommandLoop(OwnLoop):
             raise TargetError(why_ended_early(self.label, witness, status))
         check_device(self.label, witness.trained.device, plan.device)
         if guest.goes_on:
-            main_thread.goes_on(lambda: self._await_end(guest, status))
+            main_thread.note_going_on(lambda: self._await_end(guest, status))
 
     def _status(self, until_end: Callable[[], None]) -> object:
         """Return the exit status of the program that ends in `until_end`. Raises what it raises, in words for users."""

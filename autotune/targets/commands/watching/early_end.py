@@ -54,8 +54,8 @@ def _why_after_steps(tally: Tally, status: object, *, others_wait: bool) -> str:
         return "It probably met an error of its own. Run it by itself, and correct what ends it."
     if others_wait:
         return (
-            "It has probably too little to do, or takes fewer steps than they do. Let it train for longer: autotune "
-            "ends it by itself."
+            "It has probably too little to do, or takes fewer steps than other ranks. Let it train for longer: "
+            "autotune ends it by itself."
         )
     return (
         f"It has probably too little to do: it trained for {format_seconds(tally.trained_seconds)}, and measuring "

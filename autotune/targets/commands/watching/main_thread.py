@@ -30,12 +30,12 @@ def lend(work: Callable[[], object]) -> NoReturn:
 
 
 def await_end() -> NoReturn:
-    """Wait for the end of a program that goes on after its measurement. Raises why it ended, as `goes_on` gave it."""
+    """Wait for the end of a program that goes on after its measurement. Raises why it ended."""
     _awaited.get()()
 
 
-def goes_on(until_end: Callable[[], NoReturn]) -> None:
-    """Note that a program goes on; `until_end` waits for its end and raises the reason."""
+def note_going_on(until_end: Callable[[], NoReturn]) -> None:
+    """Note that a program goes on, for `await_end`: `until_end` waits for its end and raises the reason."""
     _awaited.put(until_end)
 
 
