@@ -10,7 +10,7 @@ The category of a storage is known only at the end, so the step is recorded and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ from autotune.memory.tensor_tracker import Ledger
 from autotune.targets.base import ShapeRunTraining
 from autotune.targets.batches import tensors
 from autotune.targets.checkpointing import blocks, checkpointable_blocks
+from autotune.targets.live_modules import named_parts
 from autotune.targets.tracebacks import is_users, line_of
 
 
@@ -75,15 +76,17 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
         *,
         contents: bool = False,
         paused: Callable[[], bool] = lambda: False,
+        preparing: Callable[[], bool] = lambda: False,
         at_peak: Callable[[], None] = lambda: None,
         lines: bool = False,
     ) -> None:
         """`paused`: what is made now belongs to loading, and is counted when it is a batch. `at_peak` hears of each.
 
-        `lines`: the user's lines that make tensors are noted, too.
+        `preparing`: what is made now, by no module, is a batch. `lines`: the user's lines that make tensors are noted,
+        too.
         """
         super().__init__(device, contents=contents)
-        self._paused, self._tell_peak = paused, at_peak
+        self._paused, self._preparing, self._tell_peak = paused, preparing, at_peak
         self._known: dict[int, _Storage] = {}  # storages that are alive, by key
         self._changes: list[tuple[_Storage, int]] = []  # in order: bytes more, bytes less
         self._running: list[str] = []  # modules, innermost last
@@ -97,21 +100,27 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
 
     @contextmanager
     def watched(
-        self, model: torch.nn.Module, optimizers: Iterable[torch.optim.Optimizer], kept: Iterable[torch.Tensor] = ()
+        self,
+        models: Sequence[torch.nn.Module],
+        optimizers: Iterable[torch.optim.Optimizer],
+        kept: Iterable[torch.Tensor] = (),
     ) -> Iterator[None]:
-        """Count one step of training `model`. `kept`: tensors besides the model's own that live as long as it does."""
-        names = {module: name for name, module in model.named_modules()}
-        self._kinds = {name: type(module).__name__ for module, name in names.items()}
-        self._blocks = [names[one] for one in blocks(model)] if checkpointable_blocks(model) else []
+        """Count one step of training `models`. `kept`: tensors besides their own that live as long as they do."""
+        parts = named_parts(models)
+        names = {module: name for name, module in parts.items()}
+        self._kinds = {name: type(module).__name__ for name, module in parts.items()}
+        self._blocks = [names[one] for model in models if checkpointable_blocks(model) for one in blocks(model)]
+        parameters = {id(one): one for model in models for one in model.parameters()}.values()
+        buffers = (one for model in models for one in model.buffers())
         self._state = lambda: (one for each in optimizers for one in tree_iter(dict(each.state)) if _is_tensor(one))
-        self.note("parameters", (*model.parameters(), *model.buffers(), *kept))
+        self.note("parameters", (*parameters, *buffers, *kept))
         self.note("optimizer state", self._state())
-        self.note("gradients", (one.grad for one in model.parameters() if one.grad is not None))
+        self.note("gradients", (one.grad for one in parameters if one.grad is not None))
         with ExitStack() as stack:
-            for name, module in model.named_modules():
+            for name, module in parts.items():
                 stack.callback(module.register_forward_pre_hook(self._begins(name)).remove)
                 stack.callback(module.register_forward_hook(self._ends(name), always_call=True).remove)
-            for one in model.parameters():
+            for one in parameters:
                 if one.requires_grad:
                     hook: Any = one.register_post_accumulate_grad_hook
                     stack.callback(hook(self._arrived).remove)
@@ -168,6 +177,8 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
         storage = _Storage(
             size, self._running[-1] if self._running else OUTSIDE, self._phase, line=self._places.of(self._frame)
         )
+        if not self._running and self._preparing():
+            storage.category = "batch"
         self._known[key] = storage
         self._changes.append((storage, size))
         if self.bytes == self.peak_bytes:
@@ -240,6 +251,6 @@ def _bytes_in(block: str, alive: set[_Storage]) -> int:
 def step_on_shapes(training: ShapeRunTraining, batch_size: int, device: str) -> Breakdown:
     """Take one more step on fake tensors, after those that made the optimizer's state; return its bytes at the peak."""
     ledger, loop = StepLedger(device, lines=True), training.training
-    watching = ledger.watched(loop.model, loop.update.optimizers, training.tensors())
+    watching = ledger.watched([loop.model], loop.update.optimizers, training.tensors())
     training.step(batch_size, watching, lambda one: ledger.note("batch", (one,)))
     return ledger.breakdown()

@@ -33,6 +33,7 @@ Slowness = Literal[
     "printing",  # print(), a tensor as text
     "copying",  # copy.deepcopy
     "evaluating",  # the model that trains is called without gradients
+    "teacher",  # a model that does not train is called without gradients
     "metric",  # a metric of torchmetrics computes its value
     "hook",  # a hook of the user's on a module or on gradients
     "zeroing",  # zero_grad(set_to_none=False)
@@ -83,7 +84,7 @@ class Work(Record, frozen=True, kw_only=True):
     why: str = ""  # they cannot be counted
     peak_flops: float  # per second, of one large matrix product, measured in the same process
     size: int  # of that product's square matrices
-    dtype: str  # of that product: the one in which the model computes
+    dtype: str  # of that product: that of most results of products; not counted: that of the largest parameter
 
 
 class Bounds(Record, frozen=True, kw_only=True):

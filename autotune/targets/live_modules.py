@@ -53,6 +53,27 @@ def unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
+def named_parts(models: Sequence[nn.Module]) -> dict[str, nn.Module]:
+    """Return all modules of the models by name: as `named_modules` has it, of several after the class of each model.
+
+    Models of one class are numbered: `Net 1`, `Net 2.head`.
+    """
+    if len(models) == 1:
+        return dict(models[0].named_modules())
+    kinds = [class_name(one) for one in models]
+    found = dict[str, nn.Module]()
+    for number, (model, kind) in enumerate(zip(models, kinds, strict=True)):
+        first = f"{kind} {kinds[:number].count(kind) + 1}" if kinds.count(kind) > 1 else kind
+        found |= {f"{first}.{name}".rstrip("."): one for name, one in model.named_modules()}
+    return found
+
+
+def others_than(models: Iterable[nn.Module]) -> list[nn.Module]:
+    """Return the outermost modules that are alive besides these models, such as a teacher or a loss."""
+    known = {id(part) for one in models for part in one.modules()}
+    return [one for one in map(unwrapped, outermost(live_modules())) if id(one) not in known]
+
+
 def left_to_ranks(modules: Iterable[nn.Module]) -> set[int]:
     """Return the identities of the parameters and buffers that DDP leaves to each rank."""
     found = set[int]()

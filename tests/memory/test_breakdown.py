@@ -67,7 +67,7 @@ def steps(model, optimizer, make, ledger, count=3):
     """Steps of which the last is counted."""
     for number in range(count):
         last = number == count - 1
-        watching = ledger.watched(model, [optimizer]) if last and ledger else nullcontext()
+        watching = ledger.watched([model], [optimizer]) if last and ledger else nullcontext()
         batch = make()
         with watching:
             if last and ledger:
@@ -205,7 +205,7 @@ def test_a_view_of_the_data_set_counts_with_the_bytes_of_the_batch():
 def test_what_loading_makes_is_not_counted():
     ledger, loading = StepLedger("cpu", contents=True, paused=lambda: True), mlp()
 
-    with ledger.watched(loading, ()):
+    with ledger.watched([loading], ()):
         torch.randn(10_000)
 
     found = ledger.breakdown()
@@ -215,5 +215,5 @@ def test_what_loading_makes_is_not_counted():
 def test_a_number_that_is_read_is_true():
     ledger = StepLedger("cpu", contents=True)
 
-    with ledger.watched(mlp(), ()):
+    with ledger.watched([mlp()], ()):
         assert torch.tensor(5.0).item() == 5.0

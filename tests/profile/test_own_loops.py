@@ -345,3 +345,63 @@ def test_a_trainer_is_profiled_by_the_same_passes(profiled, library, text):
     assert {one.part for one in result.parts if one.seconds} >= {"data", "forward", "backward", "optimizer"}
     assert expensive_lines(result)[0].kind == "host read"
     assert expensive_lines(result)[0].code.endswith("# planted")
+
+
+DISTILLED = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Teacher(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(64, 2048), nn.Linear(2048, 8)
+    def forward(self, inputs): return self.head(self.body(inputs).relu())
+
+student, teacher = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 8)), Teacher().eval()
+optimizer, criterion = torch.optim.Adam(student.parameters()), nn.MSELoss()
+data = TensorDataset(torch.randn(512, 64))
+for epoch in range(1000):
+    for (inputs,) in DataLoader(data, batch_size=32):
+        with torch.no_grad():
+            wanted = teacher(inputs)  # planted
+        loss = criterion(student(inputs), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        teacher(torch.randn(4096, 64))  # now and then, in one of 16 steps
+"""
+STUDENT_BYTES = 4 * (64 * 512 + 512 + 512 * 8 + 8)
+TEACHER_BYTES = 4 * (64 * 2048 + 2048 + 2048 * 8 + 8)
+
+
+def test_a_commands_modules_operations_and_memory_are_looked_at(profiled):
+    result = profiled(DISTILLED)
+
+    assert result.outcome is Outcome.OK, result.failure
+    named = {one.name: one for one in result.modules}
+    assert {"0", "2", "(Teacher)", "(MSELoss)"} <= named.keys()
+    assert named["0"].backward > 0
+    assert named["(Teacher)"].backward == 0
+    forward_only, first, second = 2 * 32 * (64 * 2048 + 2048 * 8), 2 * 32 * 64 * 512, 2 * 32 * 512 * 8
+    # The first layer's inputs need no gradient.
+    assert result.work.flops == forward_only + 2 * first + 3 * second
+    assert result.bounds.moved_bytes > TEACHER_BYTES
+    tensors = result.memory.tensors.categories
+    assert tensors["parameters"] == STUDENT_BYTES + TEACHER_BYTES
+    assert tensors["optimizer state"] == 2 * STUDENT_BYTES + 4 * 4  # and the counts of steps
+    assert result.memory.shapes is None
+
+
+def test_a_teacher_that_a_command_calls_without_gradients_is_found(profiled):
+    (teacher,) = [one for one in profiled(DISTILLED).slow_lines if one.kind == "teacher" and one.count >= 1]
+
+    assert (teacher.code, teacher.what) == ("wanted = teacher(inputs)  # planted", "Teacher")
+
+
+def test_modules_of_several_models_are_named_after_them(profiled):
+    result = profiled(TWO_MODELS.format(optimizers="optimizers = [torch.optim.SGD([*critic.parameters(), "
+        "*maker.parameters()], lr=0.01)]"))  # fmt: skip
+
+    assert {"Sequential.0", "Sequential.1", "Linear"} <= {one.name for one in result.modules}

@@ -25,7 +25,7 @@ def _counted(*, calls=1):
     """What was counted in a step of a layer of 30 x 10, with its backward pass."""
     part = ["forward"]
     layer, samples = nn.Linear(30, 10), torch.randn(7, 30)
-    products = Products(layer, lambda: part[0])
+    products = Products([layer], lambda: part[0])
     with products:
         loss = sum(layer(samples).sum() for _ in range(calls))
         part[0] = "backward"
@@ -52,7 +52,7 @@ def test_products_of_the_forward_pass_are_counted_with_their_line():
 )
 def test_only_products_with_a_weight_of_the_model_count(work, found):
     model = nn.ModuleList([nn.Linear(30, 10), nn.Linear(10, 30)])
-    products = Products(model, lambda: "forward")
+    products = Products([model], lambda: "forward")
     with products:
         work(model, torch.randn(7, 30))
 

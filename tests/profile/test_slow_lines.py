@@ -118,7 +118,7 @@ def test_a_hook_of_the_users_counts_with_what_it_reads(tmp_path):
     assert found(tmp_path, text, "host read") == []
 
 
-def test_the_model_without_gradients_is_a_slow_line_and_another_model_is_none(tmp_path):
+def test_the_model_without_gradients_is_a_slow_line_and_another_model_is_a_teacher(tmp_path):
     (one,) = found(
         tmp_path / "same", in_loss("with torch.no_grad():", "    scores = model(inputs)", "inputs + 1"), "evaluating"
     )
@@ -129,6 +129,8 @@ def test_the_model_without_gradients_is_a_slow_line_and_another_model_is_none(tm
         "def model", f"{teacher}def model"
     )
     assert found(tmp_path / "other", text, "evaluating") == []
+    (one,) = found(tmp_path / "teacher", text, "teacher")
+    assert (one.code, one.what) == ("teacher(inputs)", "Linear")
 
 
 def test_gradients_that_another_optimizer_forgets_are_found_and_toggled_ones_are_none(tmp_path):

@@ -1,4 +1,4 @@
-"""The names by which modules are told."""
+"""The names of modules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.targets.live_modules import class_name
+from autotune.targets.live_modules import class_name, named_parts
 
 
 class Net(nn.Module):
@@ -30,3 +30,12 @@ def test_a_sharded_module_has_the_name_of_the_users_class() -> None:
     sharded = type("FSDPNet", (FSDPModule, Net), {})
 
     assert class_name(sharded()) == "Net"
+
+
+def test_parts_of_several_models_are_named_after_their_classes() -> None:
+    one, other, third = nn.Linear(1, 1), nn.Sequential(nn.ReLU()), nn.Linear(1, 1)
+
+    assert named_parts([other]) == {"": other, "0": other[0]}
+    assert named_parts([one, other, third]) == {
+        "Linear 1": one, "Sequential": other, "Sequential.0": other[0], "Linear 2": third,
+    }  # fmt: skip

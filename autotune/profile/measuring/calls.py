@@ -28,6 +28,7 @@ from autotune.profile.measuring.core_time import Spent, ThreadMoment, moment, sp
 from autotune.profile.measuring.stopwatch import Stopwatch, freeing_seconds, replaced
 from autotune.profile.measuring.user_lines import UserLine, calling_line, is_optimizers, known_as, line_of, slow_line
 from autotune.profile.records import SlowLine, Slowness
+from autotune.targets.live_modules import class_name
 from autotune.targets.own_step import StepOptimizer
 
 _READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__")
@@ -90,6 +91,7 @@ class Calls:
         """`models` train. `feed_each_other`: what one computes without gradients, another may train on, as in a GAN."""
         self._models, self._stopwatch = models, stopwatch
         self._evaluated = set[int]() if feed_each_other else {id(one) for one in models}
+        self._trained = {id(one) for model in models for one in model.modules()}
         self._watched = (*calls, *metrics(), *(() if device == "cpu" else SELECTIONS))
         self._seen: dict[tuple[UserLine, str], _Seen] = {}
         self._of_step = list[tuple[UserLine, Slowness, str, Spent]]()
@@ -185,18 +187,29 @@ class Calls:
         self.after()
 
     def _evaluation_begins(self, model: torch.nn.Module, inputs: Any) -> None:
-        """Where the model that trains is called without gradients, everything within counts for that line."""
-        if id(model) not in self._evaluated or self.is_inside or torch.is_grad_enabled():
+        """Where a whole model is called without gradients, everything within counts for that line."""
+        if self.is_inside or torch.is_grad_enabled() or not self._stopwatch.is_here:
+            return
+        if id(model) not in self._evaluated and not self._is_teacher(model):
             return
         line = calling_line(sys._getframe(1))
-        if line is not None:
+        if line is not None and self._stopwatch.current != "data":
             self.is_inside, self._evaluation = True, (model, line, moment())
+
+    def _is_teacher(self, model: torch.nn.Module) -> bool:
+        """Return whether it has weights that do not train, and is no metric."""
+        weights, are_theirs = list(model.parameters()), id(model) in self._trained
+        trains = are_theirs and any(one.requires_grad for one in weights)
+        return bool(weights) and not trains and not isinstance(model, tuple(owner for owner, *_ in metrics()))
 
     def _evaluation_ends(self, model: torch.nn.Module, inputs: Any, outputs: Any) -> None:
         if self._evaluation is not None and self._evaluation[0] is model:
             _, line, began = self._evaluation
             self._evaluation = None
-            self._note(line, "evaluating", "the model", spent(began, moment()))
+            if id(model) in self._evaluated:
+                self._note(line, "evaluating", "the model", spent(began, moment()))
+            else:
+                self._note(line, "teacher", class_name(model), spent(began, moment()))
 
 
 def _counts(what: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -13,7 +13,6 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from autotune.child import device as devices
 from autotune.profile.records import Work
-from autotune.targets.loop import Training
 
 PEAK_SECONDS = 0.5  # of products, of which the fastest counts
 FEWEST_PRODUCTS = 5
@@ -47,36 +46,28 @@ def _convolution_backward(
 _MENDED = {torch.ops.aten.convolution_backward: _convolution_backward}
 
 
-def uncountable(training: Training) -> str:
-    """Return why the operations of this training cannot be counted; empty if they can."""
-    if training.plan.compiles:
+def uncountable(models: Iterable[torch.nn.Module], device: str, *, compiles: bool = False) -> str:
+    """Return why the operations of these models cannot be counted; empty if they can."""
+    if compiles:
         return "compiled graphs do not say what they compute"
-    if training.plan.device == "cpu" and any(isinstance(one, torch.nn.RNNBase) for one in training.model.modules()):
+    if device == "cpu" and any(isinstance(one, torch.nn.RNNBase) for model in models for one in model.modules()):
         return "recurrent layers are not counted on a CPU"
     return ""
 
 
-def work_of(training: Training, flops: int | None) -> Work:
-    """Return the operations of a step, and the peak rate of this machine: of one product, measured now."""
-    device, dtype = training.plan.device, computing_dtype(training)
+def work_of(flops: int | None, why: str, device: str, dtype: torch.dtype) -> Work:
+    """Return the operations of a step, or why there are none, and this machine's peak rate.
+
+    That is the rate of one product in `dtype`, measured now.
+    """
     size = SIZES.get(device, LARGE_SIZE)
     return Work(
         flops=flops,
-        why="" if flops is not None else uncountable(training),
+        why=why,
         peak_flops=peak_flops(device, dtype, size),
         size=size,
         dtype=str(dtype).removeprefix("torch."),
     )
-
-
-def computing_dtype(training: Training) -> torch.dtype:
-    """Return the dtype of a matrix product in the forward pass."""
-    parameter = max(training.model.parameters(), key=torch.Tensor.numel)
-    with ExitStack() as stack, torch.no_grad():
-        for context in training.plan.forward_contexts:
-            stack.enter_context(context())
-        one = torch.zeros((8, 8), dtype=parameter.dtype, device=parameter.device)
-        return (one @ one).dtype
 
 
 def peak_flops(device: str, dtype: torch.dtype, size: int) -> float:

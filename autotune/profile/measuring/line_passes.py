@@ -32,6 +32,7 @@ from autotune.profile.measuring.operations import FEWEST_GROWING, Operations
 from autotune.profile.measuring.slow_lines import SlowLines
 from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.measuring.user_lines import slow_line
+from autotune.profile.measuring.work_pass import WorkPass
 from autotune.profile.records import PARTS, Part, PartSeconds, ProfileRequest, ProfileResult, SlowLine
 from autotune.targets.base import Step
 from autotune.units import format_bytes
@@ -105,9 +106,9 @@ class LinePasses:
         samples = list[int]()
 
         def each(step: Step) -> None:
-            self.stopwatch.step(counts=_counts(step))
+            self.stopwatch.step(counts=counts(step))
             self._collections.step(step)
-            if _counts(step):
+            if counts(step):
                 samples.append(step.samples)
 
         before, began = read_counters(), moment()
@@ -141,8 +142,8 @@ class LinePasses:
         self._left_on.forget()
 
         def each(step: Step) -> None:
-            self._watched += _counts(step)
-            self._calls.step(counts=_counts(step))
+            self._watched += counts(step)
+            self._calls.step(counts=counts(step))
 
         with self._backward.watched(), self._calls.watched(), self._searches.watched(), self._early.watched():
             yield from self._steps(least=3, enough=10, seconds=self._seconds / 3, each=each)
@@ -172,7 +173,7 @@ class LinePasses:
 
         def each(step: Step) -> None:
             operations.step()
-            pauses.extend(() if _counts(step) else (step,))
+            pauses.extend(() if counts(step) else (step,))
 
         with self._calls.watched(), operations.watched():
             steps = yield from self._steps(least=FEWEST_GROWING, enough=12, seconds=self._seconds / 2, each=each)
@@ -184,6 +185,13 @@ class LinePasses:
         else:
             self._leave_out("Python time and float64 are not looked at on an accelerator, which computes meanwhile.")
         self._add(*self._growth(operations))
+
+    def _count_operations(self, work: WorkPass) -> Passing:
+        yield from work.steps()
+        try:
+            self._add(*work.slow_sizes(self._found.seconds))
+        except Exception as error:  # such as out of memory: the rest of the profile is still useful
+            self._leave_out(f"Sizes of products were not timed: {type(error).__name__}: {error}".partition("\n")[0])
 
     def _growth(self, operations: Operations) -> list[SlowLine]:
         """Return lines at which memory grows: by graphs of earlier steps if those grow, else by tensors that stay."""
@@ -226,6 +234,6 @@ class LinePasses:
         self._found = replace(self._found, left_out=(*self._found.left_out, sentence))
 
 
-def _counts(step: Step) -> bool:
+def counts(step: Step) -> bool:
     """Return whether the step counts: it contained no other work, such as an evaluation."""
     return not step.paused_seconds

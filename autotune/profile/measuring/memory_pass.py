@@ -7,9 +7,11 @@ kernels' own buffers. On CUDA it is the caching allocator's, and what the device
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,33 +23,61 @@ from autotune.machine.heap import HeldBytes, held_bytes
 from autotune.machine.host import process_bytes
 from autotune.memory.breakdown import StepLedger
 from autotune.profile.measuring.padding import Padding
-from autotune.profile.measuring.stopwatch import Stopwatch, replaced
+from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.memory_records import HeapUse, MemoryUse, StateBytes
 from autotune.profile.optimizer_states import state_bytes
 from autotune.targets.base import Step
 from autotune.targets.batches import tensors
-from autotune.targets.loop import Training
 
 # Plain ones: more batches tell more about padding.
 FEWEST_PLAIN_STEPS, MOST_PLAIN_STEPS, MOST_PLAIN_SECONDS = 3, 12, 1.0
+MOST_COUNTED_STEPS = 3  # until one has no other work in it, such as an evaluation
+
+
+class Trained(NamedTuple):
+    """What holds tensors for as long as training goes on, after its first step."""
+
+    models: Sequence[torch.nn.Module]  # that train
+    optimizers: Sequence[torch.optim.Optimizer]
+    others: Sequence[torch.nn.Module] = ()  # that were there before the first step, such as a teacher
+    averaged: Sequence[torch.nn.Module] = ()  # that were made since
+    is_compiled: bool = False
 
 
 class MemoryPass:
-    """Measures memory; to be made before the first step, when the process holds only the model and its libraries."""
+    """Measures memory; `begin` is called before the first step, when the process holds its libraries and models.
 
-    def __init__(self, training: Training, stopwatch: Stopwatch) -> None:
-        self._training, self._stopwatch, self._device = training, stopwatch, training.plan.device
-        self._model_bytes = _bytes_of(training.model)
-        self._before = held_bytes() if self._device == "cpu" else None
+    `batches(tell)` tells of each batch, when it is on the device, until its context ends. `preparing` returns whether
+    what is made now, by no module, belongs to a batch.
+    """
+
+    def __init__(
+        self,
+        stopwatch: Stopwatch,
+        device: str,
+        batches: Callable[[Callable[[Any], None]], AbstractContextManager[None]],
+        *,
+        preparing: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._stopwatch, self._device = stopwatch, device
+        self._told_of_batches, self._preparing = batches, preparing
+        self._resident = self._model_bytes = 0
+        self._before: HeldBytes | None = None
         self._at_peak: HeldBytes | None = None  # of tensors
-        resident = (process_bytes("VmRSS") or 0) - self._model_bytes - (self._before.kept if self._before else 0)
-        self._context = max(0, resident) if self._device == "cpu" else 0
         self._peak: MemoryPeak | None = None
         self._tensors: Breakdown | None = None
-        self._padding = Padding(training.model)
+        self._trained = Trained((), ())
+        self._padding: Padding | None = None
 
-    def steps(self) -> Generator[None, Step, int]:
+    def begin(self) -> None:
+        """Note what the process holds now."""
+        if self._device == "cpu":
+            self._before, self._resident = held_bytes(), process_bytes("VmRSS") or 0
+
+    def steps(self, trained: Trained) -> Generator[None, Step, int]:
         """Take the steps of this pass; return their number."""
+        self._trained, self._model_bytes = trained, _bytes_of([*trained.models, *trained.others])
+        self._padding = Padding(trained.models[0])
         devices.synchronize(self._device)
         meter, began, count = MemoryMeter(self._device), time.perf_counter(), 0
         with self._told_of_batches(self._padding.note):
@@ -59,23 +89,23 @@ class MemoryPass:
                 count += 1
         devices.synchronize(self._device)
         self._peak = meter.read()
-        if not self._training.plan.compiles:
-            yield from self._count_tensors()
-            count += 1
+        if not trained.is_compiled:
+            count += yield from self._count_tensors()
         return count
 
     def result(self) -> MemoryUse | None:
         """Return the readings; None if no step was taken."""
-        if self._peak is None or self._training.update is None:
+        if self._peak is None or self._padding is None:
             return None
-        optimizers = self._training.update.optimizers
+        optimizers = self._trained.optimizers
         trained = [one for each in optimizers for group in each.param_groups for one in group["params"]]
         states = state_bytes([(tuple(one.shape), one.element_size()) for one in trained])
         peak = self._peak
         beside = (peak.device_used_bytes or 0) - (peak.reserved_at_end_bytes or 0)
+        before = self._resident - self._model_bytes - (self._before.kept if self._before else 0)
         return MemoryUse(
             peak=peak,
-            context_bytes=self._context if self._device == "cpu" else max(0, beside),
+            context_bytes=max(0, before if self._device == "cpu" else beside),
             heap=self._heap(),
             tensors=self._tensors,
             optimizer=" and ".join(dict.fromkeys(type(one).__name__ for one in optimizers)),
@@ -98,35 +128,32 @@ class MemoryPass:
     def _note_peak(self) -> None:
         self._at_peak = held_bytes() if self._device == "cpu" else None
 
-    def _count_tensors(self) -> Generator[None, Step, None]:
-        ledger = StepLedger(
-            self._device, contents=True, paused=lambda: self._stopwatch.current == "data", at_peak=self._note_peak
-        )
-        training, update = self._training, self._training.update
-        assert update is not None, "steps have been taken"
-        averaged = update.averaged
-        kept = (*averaged.parameters(), *averaged.buffers()) if isinstance(averaged, torch.nn.Module) else ()
-        with (
-            self._told_of_batches(lambda batch: ledger.note("batch", tensors(batch), whole=False)),
-            ledger.watched(training.model, update.optimizers, kept),
-        ):
-            yield
+    def _count_tensors(self) -> Generator[None, Step, int]:
+        models, optimizers, others, averaged, _ = self._trained
+        count, is_whole = 0, False
+        while not is_whole and count < MOST_COUNTED_STEPS:
+            ledger = StepLedger(
+                self._device, contents=True, paused=lambda: self._stopwatch.current == "data",
+                preparing=self._preparing, at_peak=self._note_peak,
+            )  # fmt: skip
+            with (
+                self._told_of_batches(partial(_note_batch, ledger)),
+                ledger.watched(models, optimizers, _tensors_of([*others, *averaged])),
+            ):
+                step = yield
+            count, is_whole = count + 1, not step.paused_seconds
         self._tensors = ledger.breakdown()
-
-    @contextmanager
-    def _told_of_batches(self, tell: Callable[[Any], None]) -> Iterator[None]:
-        """Tell of each batch, when it is on the device."""
-        before = self._training.to_device
-
-        def telling(batch: Any) -> Any:
-            moved = before(batch)
-            tell(moved)
-            return moved
-
-        with replaced(self._training, "to_device", telling):
-            yield
+        return count
 
 
-def _bytes_of(model: torch.nn.Module) -> int:
-    found = [one.untyped_storage() for one in (*model.parameters(), *model.buffers()) if one.layout is torch.strided]
+def _note_batch(ledger: StepLedger, batch: Any) -> None:
+    ledger.note("batch", tensors(batch), whole=False)
+
+
+def _tensors_of(modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
+    return list(chain.from_iterable((*one.parameters(), *one.buffers()) for one in modules))
+
+
+def _bytes_of(modules: Iterable[torch.nn.Module]) -> int:
+    found = [one.untyped_storage() for one in _tensors_of(modules) if one.layout is torch.strided]
     return sum({one._cdata: one.nbytes() for one in found}.values())

@@ -10,7 +10,7 @@ told apart: what a module computes after the gradient of its input was needed, w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,27 +21,40 @@ from autotune.child.clock import clock_for
 from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.records import ModuleSeconds
 from autotune.targets.batches import tensors
+from autotune.targets.live_modules import class_name, named_parts
 
 _NODE = "_autotune_node"  # attribute of a tensor that has a hook: the node of the graph that it was set at
 OUTSIDE = "(loss)"  # time of forward and backward passes in no module
 
 
 class ModuleTimes:
-    """Hooks on every module of a model; measures from its making to `result`."""
+    """Hooks on every module of the models that train, and on others; measures from its making to `result`.
 
-    def __init__(self, model: torch.nn.Module, stopwatch: Stopwatch, device: str) -> None:
-        self._model, self._stopwatch, self._clock = model, stopwatch, clock_for(device)
-        self._kinds = {name: type(module).__name__ for name, module in model.named_modules()}
+    `others`: further modules, such as a teacher or a loss. Each counts as a whole, also without gradients.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[torch.nn.Module],
+        stopwatch: Stopwatch,
+        device: str,
+        others: Sequence[torch.nn.Module] = (),
+    ) -> None:
+        self._stopwatch, self._clock = stopwatch, clock_for(device)
+        self._modules = [*named_parts(models).items(), *((f"({class_name(one)})", one) for one in others)]
+        self._kinds = {name: type(module).__name__ for name, module in self._modules if not name.startswith("(")}
         self._running: list[str] = []
         self._marked: list[tuple[str, str] | None] = []
+        self._others = {name for name, _ in self._modules if name.startswith("(")}
+        self._step_began = 0  # at which mark
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
         """Set the hooks, and take them away."""
         handles = []
-        for name, module in self._model.named_modules():
+        for name, module in self._modules:
             handles.append(module.register_forward_pre_hook(self._begins(name), with_kwargs=True))
-            handles.append(module.register_forward_hook(self._ends(name)))
+            handles.append(module.register_forward_hook(self._ends(name), always_call=True))
         self._stopwatch.listeners.append(self._part_changed)
         try:
             yield
@@ -49,6 +62,12 @@ class ModuleTimes:
             self._stopwatch.listeners.remove(self._part_changed)
             for handle in handles:
                 handle.remove()
+
+    def step(self, *, counts: bool) -> None:
+        """Note that a step ended; without `counts` its times are dropped."""
+        if not counts:
+            self._marked[self._step_began :] = [None] * (len(self._marked) - self._step_began)
+        self._step_began = len(self._marked)
 
     def result(self, steps: int) -> tuple[ModuleSeconds, ...]:
         """Return the seconds per step of every module that took any; waits for the device."""
@@ -72,8 +91,11 @@ class ModuleTimes:
 
     def _mark_running(self) -> None:
         """Recomputed activations run forward within a backward pass, and count for it."""
-        if (part := self._stopwatch.current) in ("forward", "backward"):
-            self._mark((self._running[-1] if self._running else OUTSIDE, part))
+        part, running = self._stopwatch.current, self._running[-1] if self._running else OUTSIDE
+        if part in ("forward", "backward"):
+            self._mark((running, part))
+        elif part == "other":  # in a loop of the user's: without gradients
+            self._mark((running, "forward") if running in self._others else None)
 
     def _part_changed(self) -> None:
         part = self._stopwatch.current

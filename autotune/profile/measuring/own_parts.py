@@ -10,7 +10,7 @@ modules, and have hooks of their own from then on: what they call takes no longe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -36,8 +36,9 @@ _AROUND: tuple[tuple[Any, str, Part], ...] = (
 class OwnParts:
     """Tells a stopwatch when data, forward, backward and optimizer begin and end in a loop of the user's own."""
 
-    def __init__(self, stopwatch: Stopwatch) -> None:
-        self._stopwatch = stopwatch
+    def __init__(self, stopwatch: Stopwatch, begins: Callable[[], None]) -> None:
+        """`begins` is called when the first forward pass begins."""
+        self._stopwatch, self._begins = stopwatch, begins
         self._first = dict[int, torch.nn.Module]()  # modules that began a forward pass, by identity
         self._hooks = ExitStack()
         self.optimizers = list[Optimizer]()  # that took a step, in the order of their first
@@ -70,8 +71,23 @@ class OwnParts:
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         if self._stopwatch.current in ("other", "optimizer"):
+            if not self._first:
+                self._begins()
             self._first[id(module)] = module
             self._stopwatch.begin("forward")
+
+    @contextmanager
+    def told_of_batches(self, tell: Callable[[Any], None]) -> Iterator[None]:
+        """Tell of each batch that a DataLoader gives, until the `with` block ends."""
+        give = loading._BaseDataLoaderIter.__next__
+
+        def giving(batches: Any) -> Any:
+            batch = give(batches)
+            tell(batch)
+            return batch
+
+        with replaced(loading._BaseDataLoaderIter, "__next__", giving):
+            yield
 
     def _around(self, call: Any, part: Part) -> Any:
         timed = self._stopwatch.during(part, call)

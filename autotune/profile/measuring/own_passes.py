@@ -1,13 +1,14 @@
 """The passes over a training whose loop is the user's: a command, or a Trainer. Passes that need our loop are left out.
 
-warm-up ─► parts ─► loading ─► calls ─► operations ─► trace
+warm-up ─► parts ─► memory ─► modules and loading ─► calls ─► operations ─► FLOPs ─► trace
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
 from torch import nn
 from torch._dynamo.utils import counters
 from torch.optim import Optimizer
@@ -15,19 +16,26 @@ from torch.optim import Optimizer
 from autotune.child import device as devices
 from autotune.errors import TargetError
 from autotune.profile.measuring.calls import CALLS, WatchedCall
-from autotune.profile.measuring.line_passes import FromTheStart, LinePasses, Passing
+from autotune.profile.measuring.line_passes import FromTheStart, LinePasses, Passing, counts
 from autotune.profile.measuring.loading import LoadedLines
+from autotune.profile.measuring.memory_pass import MemoryPass, Trained
+from autotune.profile.measuring.module_times import ModuleTimes
 from autotune.profile.measuring.own_parts import OwnParts
 from autotune.profile.measuring.trace import captured, traced
+from autotune.profile.measuring.work_pass import WorkPass
 from autotune.profile.records import Part, ProfileRequest, ProfileResult
+from autotune.targets.base import Step
+from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.watching.stepping_optimizers import trained_by
 from autotune.targets.commands.watching.trained_parameters import modules_with
+from autotune.targets.live_modules import others_than
 from autotune.targets.own_loop import OwnSession
 
 LEFT_OUT = (
-    "Its loop is its own: copying to the device is part of `other`, and modules, operations of a step, memory, "
-    "storage, and steps without a line are not looked at."
+    "Its loop is its own: copying to the device is part of `other`, and memory by shapes alone, storage, and steps "
+    "without a line are not looked at."
 )
+OF_RANKS = "With several ranks memory and operations of a step are not looked at."
 
 
 class UserLoopPasses(LinePasses):
@@ -39,8 +47,13 @@ class UserLoopPasses(LinePasses):
     def __init__(self, session: OwnSession, device: str, from_the_start: FromTheStart, asked: ProfileRequest) -> None:
         super().__init__(device, from_the_start, asked, self._trained, lambda: self.parts.optimizers)
         self._session, self._output, self._extent = session, asked.output, asked.extent
-        self.parts = OwnParts(self.stopwatch)
+        self._memory = MemoryPass(
+            self.stopwatch, device, lambda tell: self.parts.told_of_batches(tell),
+            preparing=lambda: self.stopwatch.current == "other",
+        )  # fmt: skip
+        self.parts = OwnParts(self.stopwatch, self._memory.begin)
         self._loading = LoadedLines(None, self.stopwatch)
+        self._work: WorkPass | None = None
 
     def passes(self, phase: Callable[[str], None]) -> Passing:
         """Go through all passes in their order; `phase` is called when measuring begins."""
@@ -57,11 +70,23 @@ class UserLoopPasses(LinePasses):
             return
         yield from self._time_parts()
         self._leave_out(LEFT_OUT)
-        if counters["frames"]:
-            self._leave_out("Lines are not distinguished in a compiled model.")
+        is_compiled, is_alone = bool(counters["frames"]), world_size() == 1
+        models = self._trained()
+        others = others_than(models)
+        if is_alone:
+            self._between += yield from self._memory.steps(
+                Trained(models, self.parts.optimizers, others, is_compiled=is_compiled)
+            )
+            self._work = WorkPass(models, self.stopwatch, self._device, compiles=is_compiled)
         else:
-            yield from self._watch_loading()
+            self._leave_out(OF_RANKS)
+        if is_compiled:
+            self._leave_out("Modules and lines are not distinguished in a compiled model.")
+        else:
+            yield from self._time_modules(models, others)
             yield from self._watch_lines()
+            if self._work is not None:
+                yield from self._count_operations(self._work)
         if self._output is not None:
             for why in (yield from traced(Path(self._output), self.stopwatch, self._device)):
                 self._leave_out(why)
@@ -79,13 +104,23 @@ class UserLoopPasses(LinePasses):
         self._add(*self._loading.result(self._found.samples, self._part_seconds()["data"], self._found.seconds))
         if self._session.observed().workers:
             self._leave_out("What loader workers load is not looked at: they are other processes.")
-        return self._found
+        if self._work is None:
+            return self._found
+        return replace(self._found, work=self._work.work(), bounds=self._work.bounds(), memory=self._memory.result())
 
-    def _watch_loading(self) -> Passing:
-        with self._loading.watched():
-            steps = yield from self._steps(least=2, enough=8, seconds=self._seconds / 3)
+    def _time_modules(self, models: Sequence[nn.Module], others: Sequence[nn.Module]) -> Passing:
+        times, counted = ModuleTimes(models, self.stopwatch, self._device, others), list[Step]()
+
+        def each(step: Step) -> None:
+            times.step(counts=counts(step))
+            counted.extend((step,) if counts(step) else ())
+
+        with times.hooked(), self._loading.watched():
+            steps = yield from self._steps(least=2, enough=8, seconds=self._seconds / 3, each=each)
         self._loading.stepped(steps)
         self._between += steps
+        if counted:
+            self._found = replace(self._found, modules=times.result(len(counted)))
 
     def _trained(self) -> list[nn.Module]:
         models = modules_with([one for each in self.parts.optimizers for one in trained_by(each)])

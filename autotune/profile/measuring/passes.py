@@ -9,27 +9,30 @@ generator: each `yield` is one optimizer step. What it puts into the training it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
+from torch import nn
 
 from autotune.child import device as devices
 from autotune.profile.judge import expensive_lines
-from autotune.profile.measuring import flops
 from autotune.profile.measuring.line_passes import FromTheStart, LinePasses, Passing
 from autotune.profile.measuring.loading import LoadedLines
 from autotune.profile.measuring.memory_history import MemoryHistory
-from autotune.profile.measuring.memory_pass import MemoryPass
+from autotune.profile.measuring.memory_pass import MemoryPass, Trained
 from autotune.profile.measuring.module_times import ModuleTimes
 from autotune.profile.measuring.samples import Samples
-from autotune.profile.measuring.sizes import Products
+from autotune.profile.measuring.stopwatch import replaced
 from autotune.profile.measuring.trace import captured, traced
-from autotune.profile.measuring.traffic import Traffic, bounds_of
 from autotune.profile.measuring.user_lines import UserLine
 from autotune.profile.measuring.verify import Verifying
 from autotune.profile.measuring.without import Without
+from autotune.profile.measuring.work_pass import WorkPass
 from autotune.profile.records import ProfileRequest, ProfileResult, SlowLine
+from autotune.targets.live_modules import others_than
 from autotune.targets.loop import Training
 from autotune.targets.ranks import world
 
@@ -59,9 +62,9 @@ class OurLoopPasses(LinePasses):
         self._verify, self._source = asked.verify, training.source
         self._verifying: Verifying | None = None
         self._loading = LoadedLines(training.source, self.stopwatch)
-        self._flops: int | None = None
-        self._traffic: Traffic | None = None
-        self._memory, self._history = MemoryPass(training, self.stopwatch), history
+        self._work = WorkPass([training.model], self.stopwatch, self._device, compiles=training.plan.compiles)
+        self._memory, self._history = MemoryPass(self.stopwatch, self._device, self._told_of_batches), history
+        self._memory.begin()
         self._without: Without | None = None
 
     def passes(self, phase: Callable[[str], None]) -> Passing:
@@ -79,7 +82,7 @@ class OurLoopPasses(LinePasses):
         yield from self._time_parts()
         if self._extent == "whole" and not self._has_others:
             with self._history.recorded():
-                self._between += yield from self._memory.steps()
+                self._between += yield from self._memory.steps(self._in_memory())
         if self._training.plan.compiles:
             self._leave_out("Modules and lines are not distinguished in a compiled model.")
         elif self._extent == "brief":
@@ -91,8 +94,7 @@ class OurLoopPasses(LinePasses):
                 self._leave_out(OF_RANKS)
             else:
                 yield from self._try_without()
-                if not flops.uncountable(self._training):
-                    yield from self._count_operations()
+                yield from self._count_operations(self._work)
         if self._agreed(self._output is not None):
             folder = None if self._output is None else Path(self._output)
             for why in (yield from traced(folder, self.stopwatch, self._device)):
@@ -124,8 +126,8 @@ class OurLoopPasses(LinePasses):
             return self._found
         return replace(
             self._found,
-            work=flops.work_of(self._training, self._flops),
-            bounds=bounds_of(self._traffic, self._device) if self._traffic is not None else None,
+            work=self._work.work(),
+            bounds=self._work.bounds(),
             memory=self._memory.result(),
         )
 
@@ -151,22 +153,32 @@ class OurLoopPasses(LinePasses):
             return bool(world.agreed(is_so))
 
     def _time_modules(self) -> Passing:
-        times = ModuleTimes(self._training.model, self.stopwatch, self._device)
+        model = self._training.model
+        times = ModuleTimes([model], self.stopwatch, self._device, others_than([model]))
         with times.hooked(), self._loading.watched():
             steps = yield from self._steps(least=2, enough=8, seconds=self._seconds / 3)
         self._loading.stepped(steps)
         self._between += steps
         self._found = replace(self._found, modules=times.result(steps))
 
-    def _count_operations(self) -> Passing:
-        products = Products(self._training.model, lambda: self.stopwatch.current)
-        with flops.operations_counted(self._device) as counter, Traffic() as self._traffic, products:
+    def _in_memory(self) -> Trained:
+        training, update = self._training, self._training.update
+        assert update is not None, "steps have been taken"
+        averaged = [update.averaged] if isinstance(update.averaged, nn.Module) else []
+        others = others_than([training.model, *averaged])
+        return Trained([training.model], update.optimizers, others, averaged, training.plan.compiles)
+
+    @contextmanager
+    def _told_of_batches(self, tell: Callable[[Any], None]) -> Iterator[None]:
+        before = self._training.to_device
+
+        def telling(batch: Any) -> Any:
+            moved = before(batch)
+            tell(moved)
+            return moved
+
+        with replaced(self._training, "to_device", telling):
             yield
-        self._flops = counter.get_total_flops()
-        try:
-            self._add(*products.slower_than_larger(self._flops, self._found.seconds, self._device))
-        except Exception as error:  # such as out of memory: the rest of the profile is still useful
-            self._leave_out(f"Sizes of products were not timed: {type(error).__name__}: {error}".partition("\n")[0])
 
     def _try_without(self) -> Passing:
         trying = Without(self._training, self._calls, self._backward, self._left_on, self._made_at, self._most_seconds)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -61,16 +61,16 @@ class Product(NamedTuple):
 
 
 class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.13
-    """Counts the products with weights of `model` in forward pass and loss, by line and size.
+    """Counts the products with weights of the models in forward pass and loss, by line and size.
 
     `part` returns what is going on. Products of sparse tensors, and of two that are no weights, do not count: there a
     size is the batch's or the data's.
     """
 
-    def __init__(self, model: torch.nn.Module, part: Callable[[], str]) -> None:
+    def __init__(self, models: Iterable[torch.nn.Module], part: Callable[[], str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # the same
         self._part = part
-        self._weights = {tuple(one.shape) for one in model.parameters() if one.dim() == 2}
+        self._weights = {tuple(one.shape) for model in models for one in model.parameters() if one.dim() == 2}
         self.counts = Counter[tuple[UserLine | None, Product]]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
+from torch.utils.flop_counter import flop_registry
 
 from autotune.child import device as devices
 from autotune.profile.records import Bounds
@@ -25,6 +27,7 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # the same
         self.bytes = self.calls = 0
+        self._computed = Counter[torch.dtype]()  # values that products, convolutions and attention made
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Do the operation, and count its bytes and the call."""
@@ -33,7 +36,13 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2
             self.calls += 1
             tensors = {id(one): one for one in tree_iter((args, kwargs, made)) if isinstance(one, torch.Tensor)}
             self.bytes += sum(one.numel() * one.element_size() for one in tensors.values())
+        if func._overloadpacket in flop_registry:
+            self._computed.update({one.dtype: one.numel() for one in tree_iter(made) if isinstance(one, torch.Tensor)})
         return made
+
+    def computed_dtype(self) -> torch.dtype | None:
+        """Return the dtype of most values that products, convolutions and attention made; None: there are none."""
+        return max(self._computed, key=self._computed.__getitem__, default=None)
 
 
 def bounds_of(traffic: Traffic, device: str) -> Bounds:
