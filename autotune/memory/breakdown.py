@@ -35,7 +35,7 @@ from autotune.memory.tensor_tracker import Ledger
 from autotune.targets.base import ShapeRunTraining
 from autotune.targets.batches import tensors
 from autotune.targets.checkpointing import blocks, checkpointable_blocks
-from autotune.targets.live_modules import named_parts
+from autotune.targets.live_modules import hook_calls, named_parts
 from autotune.targets.tracebacks import is_users, line_of
 
 
@@ -118,8 +118,7 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
         self.note("gradients", (one.grad for one in parameters if one.grad is not None))
         with ExitStack() as stack:
             for name, module in parts.items():
-                stack.callback(module.register_forward_pre_hook(self._begins(name)).remove)
-                stack.callback(module.register_forward_hook(self._ends(name), always_call=True).remove)
+                stack.callback(hook_calls(module, self._begins(name), self._ends(name)))
             for one in parameters:
                 if one.requires_grad:
                     hook: Any = one.register_post_accumulate_grad_hook
@@ -214,7 +213,7 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
             self.note("gradients", (parameter.grad,))
 
     def _begins(self, name: str) -> Any:
-        return lambda module, arguments: self._running.append(name)
+        return lambda module, arguments, options: self._running.append(name)
 
     def _ends(self, name: str) -> Any:
         def ends(module: Any, arguments: Any, output: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -72,6 +72,25 @@ def others_than(models: Iterable[nn.Module]) -> list[nn.Module]:
     """Return the outermost modules that are alive besides these models, such as a teacher or a loss."""
     known = {id(part) for one in models for part in one.modules()}
     return [one for one in map(unwrapped, outermost(live_modules())) if id(one) not in known]
+
+
+def hook_calls(
+    module: nn.Module, begins: Callable[..., None], ends: Callable[..., None] | None = None
+) -> Callable[[], None]:
+    """Let `begins(module, arguments, options)` and `ends(module, arguments, output)` be called around its calls.
+
+    `ends` is called after an exception, too, with None. Return what takes the hooks off.
+    """
+    # Not by the module's own methods: those of a scripted one raise, though its hooks are called (torch 2.13).
+    handles = [nn.Module.register_forward_pre_hook(module, begins, with_kwargs=True)]
+    if ends is not None:
+        handles.append(nn.Module.register_forward_hook(module, ends, always_call=True))
+
+    def unhook() -> None:
+        for handle in handles:
+            handle.remove()
+
+    return unhook
 
 
 def left_to_ranks(modules: Iterable[nn.Module]) -> set[int]:

@@ -405,3 +405,59 @@ def test_modules_of_several_models_are_named_after_them(profiled):
         "*maker.parameters()], lr=0.01)]"))  # fmt: skip
 
     assert {"Sequential.0", "Sequential.1", "Linear"} <= {one.name for one in result.modules}
+
+
+FITTED = """
+import lightning
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 8)
+    def training_step(self, batch, index):
+        sum(number * number for number in range(20000))  # planted
+        return self.layer(batch[0]).square().mean()
+    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.01)
+
+data = DataLoader(TensorDataset(torch.randn(4096, 64)), batch_size=32)
+lightning.Trainer(
+    max_epochs=100, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False
+).fit(Net(), data)
+"""
+
+
+def test_what_a_library_takes_for_a_step_is_no_cost_of_the_line_that_called_it(profiled):
+    pytest.importorskip("lightning")
+
+    result = profiled(FITTED)
+
+    assert result.outcome is Outcome.OK, result.failure
+    python = [one for one in result.slow_lines if one.kind in ("python", "waiting")]
+    assert {one.place.partition(" in ")[2] for one in python} == {"Net.training_step"}
+    assert any(one.code.endswith("# planted") for one in python)
+    assert "layer" in {one.name for one in result.modules}
+
+
+ODD = DISTILLED.replace(
+    "optimizer, criterion",
+    """lazy = nn.LazyLinear(5)
+with torch.device("meta"):
+    ghost = nn.Linear(5000, 5000)
+student, teacher = torch.jit.script(student), torch.jit.trace(teacher, torch.randn(2, 64))
+optimizer, criterion""",
+)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+def test_modules_that_are_scripted_or_take_no_memory_do_not_end_the_training(profiled):
+    result = profiled(ODD)
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert "(Sequential)" in {
+        one.name for one in result.modules
+    }  # its Python form has the same weights, and lives, too
+    assert "Teacher" in {one.what for one in result.slow_lines if one.kind == "teacher"}
+    assert result.memory.tensors.categories["parameters"] == STUDENT_BYTES + TEACHER_BYTES

@@ -5,6 +5,7 @@ A pass is a generator: each `yield` is one optimizer step. At its end it removes
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -31,7 +32,7 @@ from autotune.profile.measuring.line_times import LineTimes
 from autotune.profile.measuring.operations import FEWEST_GROWING, Operations
 from autotune.profile.measuring.slow_lines import SlowLines
 from autotune.profile.measuring.stopwatch import Stopwatch
-from autotune.profile.measuring.user_lines import slow_line
+from autotune.profile.measuring.user_lines import UserLine, driving_line, slow_line
 from autotune.profile.measuring.work_pass import WorkPass
 from autotune.profile.records import PARTS, Part, PartSeconds, ProfileRequest, ProfileResult, SlowLine
 from autotune.targets.base import Step
@@ -149,8 +150,9 @@ class LinePasses:
             yield from self._steps(least=3, enough=10, seconds=self._seconds / 3, each=each)
         waited = self._part_seconds()["communication"]  # no call waits longer, but for what is watched on another rank
         for one in (*self._calls.result(self._watched, self._stretch), *self._early.result(self._watched)):
-            is_waiting = one.kind in ("collective", "early exchange")
-            self._add(replace(one, seconds=min(one.seconds, waited)) if is_waiting else one)
+            # Others may have had the cores more than while parts were timed.
+            most = waited if one.kind in ("collective", "early exchange") else self._found.seconds
+            self._add(replace(one, seconds=min(one.seconds, most)))
         self._add(*self._searches.result(self._watched))
         self._add(*self._full_collections())
 
@@ -169,10 +171,11 @@ class LinePasses:
         lines = LineTimes(self.stopwatch, self.PYTHON_IN)
         operations = Operations(lines)
         lines.is_counted_elsewhere, self._calls.after = lambda: self._calls.is_inside, lines.restart
-        pauses = list[Step]()
+        pauses, driving = list[Step](), set[UserLine | None]()
 
         def each(step: Step) -> None:
             operations.step()
+            driving.add(driving_line(sys._getframe()))
             pauses.extend(() if counts(step) else (step,))
 
         with self._calls.watched(), operations.watched():
@@ -181,7 +184,8 @@ class LinePasses:
             del lines.parts["other"]
             self._leave_out("Python between steps is not told: an evaluation or a checkpoint was among them.")
         if self._device == "cpu":
-            self._add(*SlowLines(operations, lines, steps, self._part_seconds(), self._device, self._stretch).all())
+            seconds, driver = self._part_seconds(), next(iter(driving))
+            self._add(*SlowLines(operations, lines, steps, seconds, self._device, self._stretch, driver).all())
         else:
             self._leave_out("Python time and float64 are not looked at on an accelerator, which computes meanwhile.")
         self._add(*self._growth(operations))

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from autotune.child import device as devices
 from autotune.child.memory import MemoryMeter
@@ -151,7 +152,9 @@ def _note_batch(ledger: StepLedger, batch: Any) -> None:
 
 
 def _tensors_of(modules: Iterable[torch.nn.Module]) -> list[torch.Tensor]:
-    return list(chain.from_iterable((*one.parameters(), *one.buffers()) for one in modules))
+    """Return their parameters and buffers, without those that take no memory (yet)."""
+    found = chain.from_iterable((*one.parameters(), *one.buffers()) for one in modules)
+    return [one for one in found if not is_lazy(one) and not one.is_meta]
 
 
 def _bytes_of(modules: Iterable[torch.nn.Module]) -> int:

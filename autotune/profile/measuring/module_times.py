@@ -21,7 +21,7 @@ from autotune.child.clock import clock_for
 from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.records import ModuleSeconds
 from autotune.targets.batches import tensors
-from autotune.targets.live_modules import class_name, named_parts
+from autotune.targets.live_modules import class_name, hook_calls, named_parts
 
 _NODE = "_autotune_node"  # attribute of a tensor that has a hook: the node of the graph that it was set at
 OUTSIDE = "(loss)"  # time of forward and backward passes in no module
@@ -30,7 +30,7 @@ OUTSIDE = "(loss)"  # time of forward and backward passes in no module
 class ModuleTimes:
     """Hooks on every module of the models that train, and on others; measures from its making to `result`.
 
-    `others`: further modules, such as a teacher or a loss. Each counts as a whole, also without gradients.
+    `others`: further modules, such as a teacher or a loss. Each counts as a whole.
     """
 
     def __init__(
@@ -45,23 +45,19 @@ class ModuleTimes:
         self._kinds = {name: type(module).__name__ for name, module in self._modules if not name.startswith("(")}
         self._running: list[str] = []
         self._marked: list[tuple[str, str] | None] = []
-        self._others = {name for name, _ in self._modules if name.startswith("(")}
         self._step_began = 0  # at which mark
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
         """Set the hooks, and take them away."""
-        handles = []
-        for name, module in self._modules:
-            handles.append(module.register_forward_pre_hook(self._begins(name), with_kwargs=True))
-            handles.append(module.register_forward_hook(self._ends(name), always_call=True))
+        unhook = [hook_calls(module, self._begins(name), self._ends(name)) for name, module in self._modules]
         self._stopwatch.listeners.append(self._part_changed)
         try:
             yield
         finally:
             self._stopwatch.listeners.remove(self._part_changed)
-            for handle in handles:
-                handle.remove()
+            for take_off in unhook:
+                take_off()
 
     def step(self, *, counts: bool) -> None:
         """Note that a step ended; without `counts` its times are dropped."""
@@ -91,11 +87,8 @@ class ModuleTimes:
 
     def _mark_running(self) -> None:
         """Recomputed activations run forward within a backward pass, and count for it."""
-        part, running = self._stopwatch.current, self._running[-1] if self._running else OUTSIDE
-        if part in ("forward", "backward"):
-            self._mark((running, part))
-        elif part == "other":  # in a loop of the user's: without gradients
-            self._mark((running, "forward") if running in self._others else None)
+        if (part := self._stopwatch.current) in ("forward", "backward"):
+            self._mark((self._running[-1] if self._running else OUTSIDE, part))
 
     def _part_changed(self) -> None:
         part = self._stopwatch.current
@@ -108,6 +101,8 @@ class ModuleTimes:
 
     def _begins(self, name: str) -> Any:
         def begins(module: Any, arguments: Any, options: Any) -> None:
+            if not self._stopwatch.is_here:  # a replica of DataParallel in a thread of its own
+                return
             parent = self._running[-1] if self._running else OUTSIDE
             self._running.append(name)
             for tensor in tensors([arguments, options]):
@@ -118,6 +113,8 @@ class ModuleTimes:
 
     def _ends(self, name: str) -> Any:
         def ends(module: Any, arguments: Any, output: Any) -> None:
+            if not self._stopwatch.is_here:
+                return
             self._running.pop()
             for tensor in tensors(output):
                 self._hook(tensor, name)

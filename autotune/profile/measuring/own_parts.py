@@ -23,6 +23,7 @@ from torch.utils.data import dataloader as loading
 
 from autotune.profile.measuring.stopwatch import Stopwatch, replaced
 from autotune.profile.records import Part
+from autotune.targets.live_modules import hook_calls
 
 _AROUND: tuple[tuple[Any, str, Part], ...] = (
     (loading._BaseDataLoaderIter, "__next__", "data"),
@@ -59,16 +60,19 @@ class OwnParts:
         """Take the hook off all modules but those that began a forward pass so far: a step calls no others first."""
         self._hooks.close()
         for module in self._first.values():
-            self._hooks.callback(module.register_forward_pre_hook(self._called).remove)
+            self._hooks.callback(hook_calls(module, self._called))
 
     def end_forward(self) -> None:
         """End the forward pass on the stopwatch, if one goes on."""
         if self._stopwatch.current == "forward":
             self._stopwatch.end()
 
-    def _called(self, module: torch.nn.Module, _: Any) -> None:
-        """A forward pass begins: within the optimizer's step where that is given a closure."""
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    def _called(self, module: torch.nn.Module, *_: Any) -> None:
+        """A forward pass begins: within the optimizer's step where that is given a closure.
+
+        Without gradients it is that of a model with weights, such as a teacher: metrics are modules, too.
+        """
+        if torch.compiler.is_compiling() or not (torch.is_grad_enabled() or any(True for _ in module.parameters())):
             return
         if self._stopwatch.current in ("other", "optimizer"):
             if not self._first:

@@ -28,14 +28,14 @@ from autotune.targets.base import Step
 from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.watching.stepping_optimizers import trained_by
 from autotune.targets.commands.watching.trained_parameters import modules_with
-from autotune.targets.live_modules import others_than
+from autotune.targets.live_modules import live_modules, others_than
 from autotune.targets.own_loop import OwnSession
 
 LEFT_OUT = (
     "Its loop is its own: copying to the device is part of `other`, and memory by shapes alone, storage, and steps "
     "without a line are not looked at."
 )
-OF_RANKS = "With several ranks memory and operations of a step are not looked at."
+OF_SEVERAL = "With several ranks or replicas memory and operations of a step are not looked at."
 
 
 class UserLoopPasses(LinePasses):
@@ -70,16 +70,15 @@ class UserLoopPasses(LinePasses):
             return
         yield from self._time_parts()
         self._leave_out(LEFT_OUT)
-        is_compiled, is_alone = bool(counters["frames"]), world_size() == 1
-        models = self._trained()
+        is_compiled, models = bool(counters["frames"]), self._trained()
         others = others_than(models)
-        if is_alone:
+        if world_size() == 1 and not _replicates():
             self._between += yield from self._memory.steps(
                 Trained(models, self.parts.optimizers, others, is_compiled=is_compiled)
             )
             self._work = WorkPass(models, self.stopwatch, self._device, compiles=is_compiled)
         else:
-            self._leave_out(OF_RANKS)
+            self._leave_out(OF_SEVERAL)
         if is_compiled:
             self._leave_out("Modules and lines are not distinguished in a compiled model.")
         else:
@@ -130,3 +129,8 @@ class UserLoopPasses(LinePasses):
                 f"Profile a file of model() and dataset(): autotune profile model.py."
             )
         return models
+
+
+def _replicates() -> bool:
+    """Return whether a step runs in several threads, each with a replica of the model (not run on several GPUs)."""
+    return any(isinstance(one, nn.DataParallel) and len(one.device_ids) > 1 for one in live_modules())

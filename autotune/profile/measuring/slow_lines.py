@@ -26,10 +26,11 @@ class SlowLines:
 
     def __init__(
         self, operations: Operations, lines: LineTimes, steps: int, parts: Mapping[str, float], device: str,
-        stretch: float,
+        stretch: float, driving: UserLine | None = None,
     ) -> None:  # fmt: skip
+        """`driving`: the line that called the library which takes the steps: its time is the library's."""
         self._operations, self._lines, self._steps, self._parts = operations, lines, steps, parts
-        self._device, self._stretch = device, stretch
+        self._device, self._stretch, self._driving = device, stretch, driving
         self._passes = parts["forward"] + parts["backward"]
 
     def all(self) -> list[SlowLine]:
@@ -57,7 +58,7 @@ class SlowLines:
         found = []
         for part, seconds in self._lines.parts.items():
             own = Counter[UserLine]()
-            for line in seconds.busy:
+            for line in seconds.busy.keys() - {self._driving}:
                 passed = seconds.spent(line).stretched(self._stretch)
                 own[line] = self._beside(line, passed * seconds.factor)  # type: ignore[assignment]
             for line, of_function in by_function(own).items():

@@ -86,6 +86,18 @@ def nearest_line(frame: FrameType | None) -> tuple[UserLine | None, bool]:
     return None, is_through_torch
 
 
+def driving_line(frame: FrameType | None) -> UserLine | None:
+    """Return the line of the user's that called a library, such as a Trainer, which takes the step that `frame` is in.
+
+    None: the user's code takes the step itself.
+    """
+    is_librarys = False
+    while frame is not None and (whose := owner(frame.f_code.co_filename)) != "user":
+        is_librarys |= whose == "other" and frame.f_globals.get("__name__") not in sys.stdlib_module_names
+        frame = frame.f_back
+    return UserLine.of(frame.f_code, line_number(frame)) if frame is not None and is_librarys else None
+
+
 def is_optimizers(frame: FrameType) -> bool:
     """Return whether a frame runs code of torch's optimizers, not of other code in `torch.optim`."""
     module = str(frame.f_globals.get("__name__"))
