@@ -9,15 +9,59 @@ from collections.abc import Iterator
 from functools import lru_cache
 from statistics import fmean
 
+from autotune.core.records import Config
 from autotune.core.results import Measurement
-from autotune.knobs import loader_workers
+from autotune.knobs import KNOBS, loader_workers, worker_knob
 from autotune.knobs.changes import keeping_knobs, keeps_memory
+from autotune.objectives import objective_of
 from autotune.study.history import History
 
+UPDATE, FAULTS, LOADING = "the optimizer's update takes", "page faults take", "loading takes"
+LEAST_SHARES = {
+    UPDATE: 0.03,  # half of it saved is 1.5 %, less than most confirmations can show
+    FAULTS: 0.02,  # in the probe with the most: avoiding all of them would be a tie (`choice.TIE`)
+    LOADING: 0.01,  # hiding all of it would gain less than most confirmations can show
+}
 # The mean share of a step in page faults from which on keeping memory is expected to gain: `digits_cnn` and `resnet`
 # have 13 % and more, and gain a fifth; `masked_lm` has 2 to 6 %, and gains 2 to 5 % (decisions/0084).
 EVIDENT_FAULT_SHARE = 0.05
 _SEARCHING = ("baseline", "search")  # purposes of probes before there are rounds
+
+
+def short_part(history: History, config: Config) -> str:
+    """Return the part of a step that a change of `config` could shorten and that is too short to gain; "": none is."""
+    baseline = history.request.baseline
+    short = _short_parts(history, history.version)
+    return next((part for part, names in short.items() if any(config[one] != baseline[one] for one in names)), "")
+
+
+def short_phrase(history: History, part: str) -> str:
+    """Return `page faults take 0.3% of a step, too little to gain by malloc`."""
+    means = {FAULTS: " by malloc", LOADING: " by workers"}.get(part, "")
+    return f"{part} {_shares(history)[part] or 0.0:.1%} of a step, too little to gain{means}"
+
+
+@lru_cache(maxsize=1)  # asked for every configuration between two probes
+def _short_parts(history: History, version: int) -> dict[str, list[str]]:
+    """Return the parts that are too short, with the knobs that shorten them; those that the user limited are obeyed."""
+    goal, baseline = history.request.goal, history.request.baseline
+    if not objective_of(goal).is_speed:
+        return {}
+    knobs = {
+        UPDATE: [one.name for one in KNOBS if one.only_updates],
+        FAULTS: keeping_knobs(),
+        LOADING: [] if loader_workers(baseline) else [worker_knob().name],
+    }
+    return {
+        part: [name for name in knobs[part] if name not in goal.limits]
+        for part, share in _shares(history).items()
+        if share is not None and share <= LEAST_SHARES[part]
+    }
+
+
+def _shares(history: History) -> dict[str, float | None]:
+    faults = max(fault_shares(history), default=None)
+    return {UPDATE: update_share(history), FAULTS: faults, LOADING: loading_share(history)}
 
 
 def loading_share(history: History) -> float | None:

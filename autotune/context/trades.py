@@ -29,12 +29,12 @@ from functools import cache
 import numpy as np
 from msgspec.structs import replace
 
-from autotune.context.step_shares import fault_shares, loading_share, update_share
+from autotune.context import step_shares
 from autotune.core.records import Config, Value
 from autotune.core.results import Measurement
 from autotune.knobs import KNOBS, knob, loader_workers, traded, worker_knob
 from autotune.knobs.base import Knob
-from autotune.knobs.changes import BATCH_KNOBS, keeping_knobs
+from autotune.knobs.changes import BATCH_KNOBS
 from autotune.knobs.influence import Factor
 from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
@@ -42,9 +42,6 @@ from autotune.sampler.guard import Guard
 from autotune.sampler.space import SearchSpace, held_by_a_rank
 from autotune.study.history import History
 
-LEAST_UPDATE = 0.03  # of a step: half of it saved is 1.5 %, less than most confirmations can show
-LEAST_FAULT_SHARE = 0.02  # of a step, in the probe with the most: avoiding all of them would be a tie (`choice.TIE`)
-LEAST_LOADING_SHARE = 0.01  # of a step: hiding all of it would gain less than most confirmations can show
 SIZES_APART = 2.0  # least ratio of largest to smallest batch for which measured times tell a slope from noise
 
 
@@ -54,9 +51,9 @@ class TradeExclusion(Enum):
     FITS = "the same batch fits without, or with less"
     SATURATED = "larger batches gain too little"
     CORES = "threads and workers have a core each"
-    UPDATE = "the update is too short a part of a step"
-    LOADING = "loading is too short a part of a step"
-    FAULTS = "page faults are too short a part of a step"
+    UPDATE = step_shares.UPDATE
+    LOADING = step_shares.LOADING
+    FAULTS = step_shares.FAULTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +87,6 @@ class Trades:
             (one.name, value) for one, value in values
             if decides and one.name not in self._request.goal.limits and one.influence(value).trades_time_for_cores
         }  # fmt: skip
-        limits = self._request.goal.limits
-        self._updating = [one.name for one in KNOBS if decides and one.only_updates and one.name not in limits]
-        self._may_hire = decides and worker_knob().name not in limits and not loader_workers(self._request.baseline)
-        self._keeping = [name for name in keeping_knobs() if decides and name not in limits]
-        self._loading_share: float | None = None  # of a step, by the probes so far
-        self._fault_share: float | None = None
         self._known: dict[Config, TradeExclusion | None] = {}
         self._fitting: dict[Config, bool] = {}
         self._saturations: dict[tuple[Value, ...], Saturation | None] = {}
@@ -121,8 +112,6 @@ class Trades:
         if self._version != self._history.version:
             self._version, self._known, self._fitting, self._saturations = self._history.version, {}, {}, {}
             overflows = (trial.config for trial, _ in self._history.judged if trial.result.outcome.out_of_memory)
-            self._loading_share = loading_share(self._history)
-            self._fault_share = max(fault_shares(self._history), default=None)
             self._refuted = [(_pace(one), one.batch_size) for one in overflows if self._memory.expects_to_fit(one)]
         if config not in self._known:
             self._known[config] = self._decided(config)
@@ -145,13 +134,8 @@ class Trades:
         skipping = f"Skipping {about}{count:,} of {every:,} configurations"
         if why is TradeExclusion.CORES:
             return f"{skipping}: threads that sleep while they wait are slower where each has a core of its own."
-        if why is TradeExclusion.UPDATE:
-            share = update_share(self._history)
-            return f"{skipping}: the optimizer's update takes {share:.1%} of a step, too little to gain."
-        if why is TradeExclusion.FAULTS:
-            return f"{skipping}: page faults take {self._fault_share:.1%} of a step, too little to gain by malloc."
-        if why is TradeExclusion.LOADING:
-            return f"{skipping}: loading takes {self._loading_share:.1%} of a step, too little to gain by workers."
+        if why.value in step_shares.LEAST_SHARES:
+            return f"{skipping}: {step_shares.short_phrase(self._history, why.value)}."
         trades = [config for config in looked_at if any(self._lighter(config))]
         most = max(out, key=_longer)
         name = " and ".join(knob(one).phrase(most[one]) for one in traded(most.values))
@@ -176,14 +160,8 @@ class Trades:
         yields = not self._yielding.isdisjoint(config.values.items())
         if yields and self._has_core_each(config):
             return TradeExclusion.CORES
-        updates = any(config[name] != self._request.baseline[name] for name in self._updating)
-        if updates and (update_share(self._history) or 1.0) <= LEAST_UPDATE:
-            return TradeExclusion.UPDATE
-        keeps = any(config[name] != self._request.baseline[name] for name in self._keeping)
-        if keeps and self._fault_share is not None and self._fault_share <= LEAST_FAULT_SHARE:
-            return TradeExclusion.FAULTS
-        hires = self._may_hire and loader_workers(config) > 0
-        return TradeExclusion.LOADING if hires and (self._loading_share or 1.0) <= LEAST_LOADING_SHARE else None
+        short = step_shares.short_part(self._history, config)
+        return TradeExclusion(short) if short else None
 
     def _has_core_each(self, config: Config) -> bool:
         """Return whether each thread and worker of all ranks has a core of its own."""

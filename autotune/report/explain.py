@@ -21,6 +21,7 @@ from pathlib import Path
 from msgspec import field
 
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
+from autotune.context.step_shares import short_part, short_phrase
 from autotune.core import codec
 from autotune.core.records import Config, Record, Value
 from autotune.core.results import Outcome, Trial
@@ -60,7 +61,7 @@ class ValueWorth(Record, frozen=True, kw_only=True):
     estimate: Gain | None = None  # where neither was measured
     failure: str = ""  # why `values` do not run in the recommendation
     is_accident: bool = False  # only by probes that hung or crashed: trying again may tell more
-    untested: str = ""  # why a change was not measured, if the search recorded it
+    untested: str = ""  # why it was not measured, if the search recorded it
 
     @property
     def is_open(self) -> bool:
@@ -169,6 +170,8 @@ class Evidence:
         failure, is_accident = ("", False) if inside else self._failure(self._with(self.params, values))
         left = (one.untested for one in self._best.changes or () if is_change and one.values == values)
         untested = "" if inside else next((one.text for one in left if one), "")
+        if not (measured or is_change) and (short := short_part(self._view.history, self._with(self.baseline, values))):
+            untested = short_phrase(self._view.history, short)
         return ValueWorth(
             values=values, against=against, is_change=is_change, is_same=is_same, inside=inside, alone=alone,
             estimate=estimate, failure=failure, is_accident=is_accident, untested=plain(untested),

@@ -120,6 +120,17 @@ def test_what_was_never_probed_was_not_measured() -> None:
     assert "checkpointing  ckpt instead of no: not measured" in told(study)
 
 
+def test_what_page_faults_ruled_out_says_so_with_their_share() -> None:
+    best = recommendation()
+    of_cpu = replace(best.environment, device="cpu", mallocs=("glibc",))
+    probe = trial(0, config(**best.baseline), measured(152, page_faults=80_000), "baseline")
+    study = view((probe,), best, environment=of_cpu, domains={"malloc": (None, "glibc")})
+
+    text = " ".join(told(study).split())
+
+    assert "malloc glibc instead of auto: not measured: page faults take 0.1% of a step, too little to gain" in text
+
+
 def test_rounds_of_the_race_tell_a_single_change_with_their_interval() -> None:
     best = recommendation(params=config(64, gradient_accumulation_steps=16, amp_dtype="bfloat16").values, speedup=1.5,
                           speedup_low=1.4, speedup_high=1.6)  # fmt: skip
