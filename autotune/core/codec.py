@@ -38,8 +38,13 @@ def decode(data: bytes, kind: Any) -> Any:
         return msgspec.json.decode(msgspec.json.encode(known), type=kind)
 
 
-def read(path: Path, kind: type[R], completed: Callable[[R], R] = lambda record: record) -> R:
+def read(
+    path: Path, kind: type[R], completed: Callable[[R], R] = lambda record: record,
+    remedy: str = "Move it away to go on without it.",
+) -> R:  # fmt: skip
     """Return the record stored in `path`; `completed` adds values that earlier versions did not store.
+
+    `remedy` is what the error for a damaged file tells the user to do.
 
     Raises `StudyError` if the file is damaged or of another protocol, and `OSError` if it cannot be read.
     """
@@ -48,7 +53,7 @@ def read(path: Path, kind: type[R], completed: Callable[[R], R] = lambda record:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StudyError(
             f"{path} is not a readable {kind.__name__}: {error}. It was probably cut short, edited, or written by "
-            f"another program or version of autotune. Move it away to go on without it."
+            f"another program or version of autotune. {remedy}"
         ) from error
     protocol = getattr(record, "protocol", PROTOCOL_VERSION)
     if protocol != PROTOCOL_VERSION:

@@ -22,7 +22,7 @@ from autotune.machine.environment import mismatches
 from autotune.objectives.verdict import judge_among
 from autotune.study import disk
 from autotune.study.disk import find
-from autotune.study.running import is_running
+from autotune.study.running import answer_anew, is_running
 from autotune.study.unstable_baseline import ends_search, why_unstable
 from autotune.targets.commands.recommended_command import RecommendedCommand, recommended_command
 from autotune.units import counted
@@ -197,8 +197,7 @@ def load_result(study: str | Path | None = None) -> Recommendation:
         is_over = trials and not any(judge_among(one, trials, request).feasible for one in trials)
         unusable = why_unstable(ended, request) if ended else "None of its probes was usable."
         why = unusable if is_over else UNANSWERED
-        if is_running(folder):
-            why = "It is being searched now: wait for its answer."
+        why = "It is being searched now: wait for its answer." if is_running(folder) else why
         raise NoRecommendation(
             f"{folder} has no recommendation yet: it holds {counted(len(trials), 'finished probe')} and no best.json. "
             f"{why} Look with `autotune show {folder}`."
@@ -211,7 +210,8 @@ def read_best(path: Path) -> Recommendation:
 
     Raises `StudyError` if it is damaged, `OSError` if it cannot be read.
     """
-    return replace(codec.read(path, Recommendation, _completed), study=str(path.parent))
+    best = codec.read(path, Recommendation, _completed, answer_anew(path.parent))
+    return replace(best, study=str(path.parent))
 
 
 def _completed(best: Recommendation) -> Recommendation:

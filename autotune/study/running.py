@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from autotune.core import codec
+from autotune.core.requests import ProbeRequest
 from autotune.core.results import Inspection
 from autotune.harmless import shell_word
 from autotune.launch.base import LOG, RESULT
@@ -47,6 +48,13 @@ def not_begun(folder: Path, inspected: Path) -> str:
         f"{folder} is not a study yet: its search ended before the first probe{why}. The target probably has a "
         f"mistake. Correct it, and search again. Full log: {inspected / LOG}"
     )
+
+
+def answer_anew(folder: Path) -> str:
+    """Return what makes the damaged best.json of the study in `folder` anew."""
+    if (folder / ProbeRequest.FOLDER).is_dir():
+        return "The probes are kept: run the command that searched it once more, and it writes the answer anew."
+    return "The probes are not kept here: copy the file again from where it came, or search again."
 
 
 def only_answered(folder: Path) -> str:

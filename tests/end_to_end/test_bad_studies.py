@@ -79,6 +79,26 @@ def test_a_damaged_file_is_named_and_left_alone(file: str, commands: tuple[str, 
     assert (copy / STUDY / file).read_text() == '{"cut'
 
 
+@pytest.mark.parametrize("damage", ["", '{"cut'])
+def test_a_damaged_answer_is_made_anew_by_the_search_that_it_names(damage: str, copy: Path) -> None:
+    (copy / STUDY / "best.json").write_text(damage)
+
+    messages = [assert_one_clear_error(run_here(copy, *words)) for words in (("best",), ("report",), ("export",))]
+    ended = run_here(copy, *SEARCH)
+
+    remedy = "The probes are kept: run the command that searched it once more, and it writes the answer anew."
+    assert [remedy in one for one in messages] == [True] * 3
+    assert ended.returncode == 0
+    assert json.loads(run_here(copy, "best", "--json").stdout)["params"]
+
+
+def test_a_damaged_answer_without_probes_is_to_be_copied_again(home: Path) -> None:
+    (home / STUDY).mkdir(parents=True)
+    (home / STUDY / "best.json").write_text('{"cut')
+
+    assert "copy the file again from where it came" in assert_one_clear_error(run_here(home, "best"))
+
+
 def test_probes_are_shown_without_an_answer_that_is_damaged(copy: Path) -> None:
     whole = run_here(copy, "show").stdout.splitlines()
     (copy / STUDY / "best.json").write_text('{"cut')
