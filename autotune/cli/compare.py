@@ -21,12 +21,19 @@ def compare(
 
     The studies may come from two GPUs, two versions of torch, or before and after a change.
     """
+    from autotune.errors import UsageError
     from autotune.report import compare as comparing
     from autotune.report.compare_text import comparison_block, render_comparison
     from autotune.study.disk import find
     from autotune.study.view import load_view
 
-    comparison = comparing.compare(load_view(find(a)), load_view(find(b)))
+    one, other = find(a), find(b)
+    if one.resolve() == other.resolve():
+        raise UsageError(
+            f"{a} and {b} are the same study, {one}: each ratio would be 1. A name was probably mistyped, or a second "
+            f"search went on with the study of the first. Name two studies; a search makes another one with --study."
+        )
+    comparison = comparing.compare(load_view(one), load_view(other))
     if output is not None:
         write(output, render_comparison(comparison))
         say(f"wrote {output}", stderr=True)

@@ -136,7 +136,9 @@ def test_an_answer_arrives_at_a_terminal_that_has_no_letter_for_all_of_it(
     command: str, encoding: str, tmp_path: Path
 ) -> None:
     name, *more = command.split()
-    studies = [str(RECORDED)] * (2 if name == "compare" else 1)
+    studies = [str(RECORDED)]
+    if name == "compare":
+        studies += [str(shutil.copytree(RECORDED, tmp_path / "other"))]
 
     plain = run_here(tmp_path, name, *studies, *more)
     narrow = subprocess.run(

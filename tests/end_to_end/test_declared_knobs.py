@@ -103,11 +103,13 @@ def test_the_faster_value_is_found_and_loaded(searched: Path) -> None:
         (("export", "found", "--to", "hf"), "mixer = 'quick'"),
         (("export", "found", "--to", "json"), '"mixer": "quick"'),
         (("log", "found", "--to", "csv"), ",mixer,"),
-        (("compare", "found", "found"), "mixer"),
+        (("compare", "found", "again"), "mixer"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
 )
 def test_it_is_shown_like_ours_where_the_target_is_gone(searched: Path, words: tuple[str, ...], expected: str) -> None:
+    shutil.copytree(searched / "found", searched / "again", dirs_exist_ok=True)
+
     ended = run_here(searched, *words)
 
     assert ended.returncode == 0, ended.stderr

@@ -251,6 +251,7 @@ def test_the_command_prints_json_writes_a_page_or_ends_with_the_sentence(home: P
         (("nothing",), "does not exist"),
         (("kept",), "kept is not a whole study: it has best.json and no study.json"),
         (("after", "-o", "studies"), "studies cannot be written"),
+        (("studies/before",), "before and studies/before are the same study, "),
     ],
 )
 def test_what_cannot_be_compared_or_written_is_an_error(home: Path, words: tuple[str, ...], said: str) -> None:
