@@ -40,7 +40,7 @@ def print_preview(settings: Settings, began: float, fleet: FleetSettings | None 
         check_cluster(fleet.on, settings.device)
         others += f" Ray would start them on {fleet.on}."
     with SubprocessLauncher(isolation=settings.isolation, environ=rank_environ(settings)) as launcher:
-        request, space, seconds = preview(settings, SayingLauncher(launcher))
+        request, space, seconds = preview(settings, SayingLauncher(launcher), lasts=True)
     resumed, refusal = _begins(settings, request)
     if as_json:
         asked = {

@@ -54,13 +54,15 @@ def test_what_each_batch_needs_is_predicted_in_a_table(tmp_path):
 def test_a_command_that_trains_too_short_for_a_search_is_refused_in_the_words_of_the_search(tmp_path):
     (tmp_path / "train.py").write_text(SHORT)
 
-    ended = [run(tmp_path, name, "--", "python", "train.py") for name in ("check", "search")]
+    calls = (("check",), ("search",), ("search", "--dry-run"))
+    ended = [run(tmp_path, *words, "--", "python", "train.py") for words in calls]
 
     said = [assert_one_clear_error(one) for one in ended]
     assert all(
         "after 30 optimizer steps, before it was measured. It has probably too little to do" in one for one in said
     )
-    assert re.sub(NUMBERS, "", said[0]) == re.sub(NUMBERS, "", said[1].partition("\nA search of the changed")[0])
+    check, search, preview = (re.sub(NUMBERS, "", one.partition("\nA search of the changed")[0]) for one in said)
+    assert check == search == preview
 
 
 def test_what_is_not_tuned_for_want_of_divisors_is_said(tmp_path):
