@@ -22,8 +22,8 @@ PROGRAMS = {Framework.TORCH: loop, **TRAINERS}
 
 
 def exported(
-    framework: Framework = Framework.TORCH, values: dict[str, Value] | None = None, device: str = "cpu", **facts: Any
+    to: Framework = Framework.TORCH, /, values: dict[str, Value] | None = None, device: str = "cpu", **facts: Any
 ) -> Recipe:
     """The recommendation of a search of a target of which `facts` hold."""
     here, known = replace(ENVIRONMENT, device=device), replace(FACTS, **facts)
-    return recipe(recommendation(params=defaults() | (values or {}), environment=here, facts=known), framework)
+    return recipe(recommendation(params=defaults() | (values or {}), environment=here, facts=known), to)

@@ -13,6 +13,11 @@ from autotune.targets.commands.command import is_command
 
 CODE_WIDTH = 100  # characters of a call that stays on one line
 OWN_STEP, TRAINING_STEP = "your step(model, batch, optimizers)", "your training_step"
+# Dataset, collate and sampler of targets whose file need not have them by these names, and where they are.
+OF_FRAMEWORKS = {
+    "lightning": (("dataset", "collate_fn", "sampler"), "the loader that your train_dataloader() returns"),
+    "hf": (("train_dataset", "data_collator", "sampler"), "your Trainer"),
+}
 OF_A_LOADER = ("pin_memory", "persistent_workers", "prefetch_factor")  # handed to a dataloader() that takes them
 
 
@@ -28,6 +33,7 @@ class ExportedData:
     has_loss: bool = False  # written as `loss(model, batch)`, not inferred
     own_training: str = ""  # the user's own code that takes the steps; empty: a loop that is written here can
     is_shared_out: bool = False  # among processes, of which each makes this loader
+    framework: str = ""  # of the target's code; empty: a file of functions
 
     @property
     def is_pair(self) -> bool:
@@ -43,6 +49,17 @@ class ExportedData:
     def is_sampled(self) -> bool:
         """Whether its loader has a `DistributedSampler` that this module writes."""
         return self.is_shared_out and self.kind == "dataset" and not self.has_sampler
+
+    @property
+    def origin(self) -> tuple[str, ...]:
+        """Comments on the target's own dataset, collate and sampler where its file may not have them by name."""
+        if self.framework not in OF_FRAMEWORKS:
+            return ()
+        names, owner = OF_FRAMEWORKS[self.framework]
+        used = {"dataset": True, "collate": self.has_collate, "sampler": self.has_sampler}
+        parts = [(f"`{one}`", name) for (one, is_used), name in zip(used.items(), names, strict=True) if is_used]
+        missing, theirs = (" and ".join(texts) for texts in zip(*parts, strict=True))
+        return f"# {missing}: where your file has no such name,", f"# take {theirs} of {owner}"
 
     @property
     def batch(self) -> str:
@@ -101,6 +118,7 @@ class ExportedData:
         notes = ["# drop_last: a last batch that is short is left out, as it was when measured"] * (
             "drop_last" in options
         )
+        notes += self.origin
         if self.layout == "dict" and not self.has_collate:
             notes.append("# if it is a Hugging Face dataset, add collate_fn=transformers.default_data_collator")
         return "\n".join((*notes, f"loader = {made}"))
@@ -128,6 +146,7 @@ def data_of(facts: TargetFacts | None, target: str = "") -> ExportedData:
         has_collate=facts.has_collate,
         has_sampler=facts.has_sampler,
         has_loss=any(one.name == "loss" and not one.inferred for one in facts.check_lines),
+        framework=facts.framework,
         own_training=OWN_STEP if "step" in facts.update else TRAINING_STEP * facts.owns_loop,
     )
 

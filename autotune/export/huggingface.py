@@ -51,9 +51,12 @@ def values(found: Recipe) -> dict[str, Any]:
 
 def _for_the_trainer(data: ExportedData) -> tuple[str, ...]:
     """Return remarks on the parts of the target's own that a Trainer takes: loader, collate, sampler."""
+    if data.framework == "hf":  # it has them all
+        return ()
     if data.kind == "dataloader":
         return ("# and a subclass of Trainer whose get_train_dataloader() returns your dataloader(...)",)
     return (
         *("# and Trainer(..., data_collator=collate)",) * data.has_collate,
         *("# and a subclass of Trainer whose _get_train_sampler() returns your sampler(dataset)",) * data.has_sampler,
+        *data.origin * (data.has_collate or data.has_sampler),
     )

@@ -26,7 +26,7 @@ from autotune.knobs.wording import Framework
 from autotune.report.page import render
 from autotune.targets.batches import layout
 from tests.commandline import run_here
-from tests.exporting import TRAINERS, exported
+from tests.exporting import PROGRAMS, TRAINERS, exported
 from tests.reporting import ENVIRONMENT, FACTS, recommendation, request, view, written
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "using-the-answer.md"
@@ -478,6 +478,29 @@ def test_what_the_target_brings_is_told_for_every_framework(framework: Any, fact
     assert ("sampler" in text) == ("has_sampler" in facts)
     assert ("dataloader(" in text) == (facts.get("data") == "dataloader")
     assert "shuffle" not in text or not {"has_sampler", "data"} & facts.keys()
+
+
+LOADERS = "take dataset and collate_fn of the loader that your train_dataloader() returns"
+
+
+@pytest.mark.parametrize(
+    ("to", "target", "said"),
+    [
+        (Framework.LIGHTNING, "lightning", LOADERS),
+        (Framework.TORCH, "lightning", LOADERS),
+        (Framework.HUGGING_FACE, "lightning", LOADERS),
+        (Framework.TORCH, "hf", "take train_dataset and data_collator of your Trainer"),
+        (Framework.HUGGING_FACE, "hf", ""),  # which stays as it is
+        (Framework.LIGHTNING, "torch", ""),
+    ],
+)
+def test_where_parts_are_that_a_file_of_a_framework_need_not_name_is_told(to: Any, target: Any, said: str) -> None:
+    text = PROGRAMS[to].text(exported(to, framework=target, has_collate=True))
+
+    compile(text, "export", "exec")
+    assert said in text
+    assert ("where your file has no such name" in text) == bool(said)
+    assert ("collate" in text) == ((to, target) != (Framework.HUGGING_FACE, "hf"))
 
 
 def test_lightning_has_no_name_for_every_device() -> None:
