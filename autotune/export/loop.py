@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from autotune.core.records import TargetFacts
 from autotune.export.data import OWN_STEP, TRAINING_STEP, call, data_of
 from autotune.export.own_training import kept
@@ -10,6 +12,7 @@ from autotune.harmless import python
 
 DATA_LOADER = "from torch.utils.data import DataLoader"
 SCALED_STEP = "scaler.step(optimizer), and after the last one scaler.update()"
+CLIPPING = "torch.nn.utils.clip_grad_norm_(model.parameters(), clip_grad_norm)"  # by the target's number
 # As when measured. Dropped at each epoch's end, a whole epoch without one step would go unnoticed.
 COUNTER = "micro_batches = 0  # over all epochs: a rest is part of the next step"
 
@@ -44,10 +47,11 @@ def with_autotune(study: str, facts: TargetFacts | None) -> str:
 
     For a target that trains by code of its own, the lines before the loop.
     """
-    data = data_of(facts)
+    data, update = data_of(facts), facts.update if facts else ()
     options = {name: f"tuned[{python(name)}]" for name in ("batch_size", "num_workers")}
     made = data.loader(options, spread="tuned.dataloader_kwargs()")
-    imports = "import autotune" + f"\n{DATA_LOADER}" * ("DataLoader(" in made)
+    is_clipped = "clip_grad_norm" in update and not data.own_training
+    imports = "import autotune" + "\nimport torch" * is_clipped + f"\n{DATA_LOADER}" * ("DataLoader(" in made)
     before = f"""{imports}
 
 tuned = autotune.apply({python(study)})
@@ -78,9 +82,7 @@ for epoch in range(epochs):
             loss = {data.loss}
         scaler.scale(loss / steps).backward()
         if micro_batches % steps == 0:
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()"""
+            {f"{chr(10)}{' ' * 12}".join(_updating(update, scaled=True))}"""
 
 
 def _own(found: Recipe) -> tuple[str, ...]:
@@ -104,8 +106,7 @@ def _micro_batch(found: Recipe) -> tuple[str, ...]:
     """Return the lines that train on one micro-batch, with the optimizer's update after the last of a step."""
     steps, forward = found.accumulation_steps, f"loss = {found.data.loss}"
     scaled = f"loss / {steps}" if steps > 1 else "loss"
-    update = ("scaler.step(optimizer)", "scaler.update()") if found.scaler else ("optimizer.step()",)
-    update = (*update, "optimizer.zero_grad()")
+    update = _updating(found.update, scaled=found.scaler)
     passes: tuple[str, ...] = (
         *((f"with {', '.join(found.contexts)}:", f"    {forward}") if found.contexts else (forward,)),
         f"{f'scaler.scale({scaled})' if found.scaler else f'({scaled})' if steps > 1 else scaled}.backward()",
@@ -117,6 +118,16 @@ def _micro_batch(found: Recipe) -> tuple[str, ...]:
         known = f"is_last = {is_last}  # of a step: only then ranks exchange gradients"
         is_last, passes = "is_last", (known, *_exchanging(found, passes))
     return ("micro_batches += 1", *found.batch, *passes, f"if {is_last}:", *(f"    {line}" for line in update))
+
+
+def _updating(names: Collection[str], *, scaled: bool) -> tuple[str, ...]:
+    """Return the lines that update the weights at the end of a step, with the parts of it that the target has."""
+    clipping = (*("scaler.unscale_(optimizer)",) * scaled, CLIPPING) if "clip_grad_norm" in names else ()
+    stepping = ("scaler.step(optimizer)", "scaler.update()") if scaled else ("optimizer.step()",)
+    parts = {"scheduler": "step() of your scheduler", "ema": "update_parameters(model) of your ema"}
+    follow = " and ".join(text for name, text in parts.items() if name in names)
+    unless = ", unless the scaler skipped this step" * scaled
+    return (*clipping, *stepping, "optimizer.zero_grad()", *(f"# here {follow}{unless}",) * bool(follow))
 
 
 def _exchanging(found: Recipe, passes: tuple[str, ...]) -> tuple[str, ...]:

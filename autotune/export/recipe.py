@@ -56,6 +56,7 @@ class Recipe:
     strategy: str | None = None  # by which these processes share the weights out; None: they do not
     optimizer: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of the optimizer
     optimizers: tuple[str, ...] = ()  # the classes of the target's own
+    update: tuple[str, ...] = ()  # agreed names that the target has for the end of a step: clip_grad_norm, step, ...
 
     @property
     def optimizer_line(self) -> str:
@@ -118,6 +119,7 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
         strategy=plan.strategy,
         optimizer=plan.optimizer_options,
         optimizers=best.facts.optimizer.names if best.facts and best.facts.optimizer else (),
+        update=best.facts.update if best.facts else (),
     )
 
 
@@ -265,10 +267,12 @@ def _remarks(
 
 
 def _of_a_step(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a remark about the parts of a step that the user's file has, and this piece of code has not."""
-    if "step" in names:
-        return ("Losses, backward passes and optimizer steps are those of your step(model, batch, optimizers).",)
-    return (f"Your {' and '.join(names)} belong to every optimizer step, as in what was measured.",) * bool(names)
+    """Return remarks about the parts of a step that the user's file has."""
+    own = "Losses, backward passes and optimizer steps are those of your step(model, batch, optimizers)."
+    others = [name for name in names if name != "step"]
+    belong = "belongs" if len(others) == 1 else "belong"
+    said = f"Your {' and '.join(others)} {belong} to every optimizer step, as in what was measured."
+    return (own,) * ("step" in names) + (said,) * bool(others)
 
 
 def _of_optimizers(best: Recommendation, framework: Framework, data: ExportedData) -> tuple[str, ...]:

@@ -270,6 +270,7 @@ def test_a_baseline_that_was_kept_is_said_to_be_one() -> None:
     [
         (("clip_grad_norm", "scheduler"), "Your clip_grad_norm and scheduler belong to every optimizer step"),
         (("step", "ema"), "are those of your step(model, batch, optimizers)"),
+        (("step", "ema"), "Your ema belongs to every optimizer step"),
     ],
 )
 def test_what_a_step_has_besides_is_said_where_no_code_has_it(names: tuple[str, ...], words: str) -> None:

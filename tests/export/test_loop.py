@@ -108,6 +108,33 @@ def test_what_an_epoch_leaves_over_is_part_of_the_next_step_and_of_no_other() ->
     assert_same(found.gradients, reference())
 
 
+@pytest.mark.parametrize("is_page", [False, True])
+@pytest.mark.parametrize("most", [0.01, 1e6])
+def test_gradients_are_clipped_at_the_end_of_a_step_where_the_target_clips_them(
+    monkeypatch: pytest.MonkeyPatch, most: float, is_page: bool
+) -> None:
+    import autotune
+
+    parts = ("clip_grad_norm", "scheduler", "ema")
+    text = loop.text(exported(values=ACCUMULATED, update=parts))
+    if is_page:
+        text = loop.with_autotune("studies/resnet", replace(FACTS, update=parts))
+        monkeypatch.setattr(autotune, "apply", lambda study: Tuned(dict(ACCUMULATED), device="cpu"))
+
+    found = carried_out(text, clip_grad_norm=most)
+
+    kept = [one * min(1.0, most / float(one.norm())) for one in reference()[:1]]
+    assert_same(found.gradients[:1], kept)
+    assert "# here step() of your scheduler and update_parameters(model) of your ema" in text
+
+
+def test_scaled_gradients_are_unscaled_before_they_are_clipped() -> None:
+    half: dict[str, Value] = {"amp_dtype": "float16"}
+    text = loop.text(exported(values=half, device="cuda", update=("clip_grad_norm",)))
+
+    assert "scaler.unscale_(optimizer)\n        torch.nn.utils.clip_grad_norm_(" in text
+
+
 def test_an_epoch_shorter_than_a_step_still_trains() -> None:
     text = loop.text(exported(values={**ACCUMULATED, "gradient_accumulation_steps": 10}))
 
