@@ -13,6 +13,7 @@ from autotune.core.codes import Code
 from autotune.core.notices import Notice, costliest_first
 from autotune.core.slow_line_sentences import SLOW_LINE_TEXTS
 from autotune.harmless import cropped, python, shell_word
+from autotune.objectives import objective_of
 from autotune.report import phrases
 from autotune.report.bottleneck import bottleneck_of
 from autotune.report.changes import changes_of, value_of, worth, worth_lines
@@ -93,9 +94,10 @@ def consequences(best: Recommendation, view: StudyView | None) -> list[str]:
 def _first(best: Recommendation) -> str:
     found, now, before = phrases.headline(best), best.global_batch_size, best.baseline_global_batch_size
     name = cropped(plain(best.model), LONGEST_NAME)
-    if phrases.achieved(best):
+    is_better = phrases.is_better(best) and best.params != best.baseline
+    if phrases.achieved(best) or (is_better and not objective_of(best.goal).is_speed):
         text = f"{name}: {found}"
-    elif phrases.is_faster(best) and best.params != best.baseline:
+    elif is_better:
         text = f"{name} trains {found}"
     else:
         text = capitalized(found)

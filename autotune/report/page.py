@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from autotune.answer.no_answer import unanswered
 from autotune.core.notices import Notice, costliest_first
+from autotune.core.records import TargetFacts
 from autotune.harmless import cropped, shell_word
 from autotune.report import phrases, probes
 from autotune.report.answer import OF_GLOBAL_BATCH, consequences, evidence
@@ -30,7 +31,7 @@ from autotune.report.use import usage_tabs
 from autotune.study import disk
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
-from autotune.units import format_bytes, format_share
+from autotune.units import format_bytes, format_count, format_share
 
 FEW_LINES = 9  # of code to use the answer: so few leave room for warnings below
 LONGEST_TRACEBACK = 4000  # characters at the end: the error itself comes last
@@ -58,9 +59,17 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         why=unanswered(view),
         traceback=_traceback(view) if best is None and not view.running else "",
         environment=_environment(view),
-        task=phrases.task_line(view.request.facts),
+        task=_task(view.request.facts),
         machine=phrases.environment_line(view.request.environment),
     )
+
+
+def _task(facts: TargetFacts) -> str:
+    """Model and data: `ResNet, 25.6 M parameters · dataset, 1,281,167 samples`."""
+    samples = "" if facts.dataset_samples is None else f", {facts.dataset_samples:,} samples"
+    inferred = [one.text for one in facts.check_lines if one.inferred]
+    parameters = f"{facts.name}, {format_count(facts.parameter_count)} parameters"
+    return phrases.plain(" · ".join([parameters, facts.data + samples, *inferred]))
 
 
 def _answer(view: StudyView) -> dict[str, object]:

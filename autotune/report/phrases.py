@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from autotune.core.codes import Code
-from autotune.core.records import Config, Environment, TargetFacts, Value
+from autotune.core.records import Config, Environment, Value
 from autotune.core.results import Measurement, Outcome, Trial, Verdict
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.harmless import plain as plain  # the name used everywhere in report
@@ -20,7 +22,7 @@ from autotune.study.answers import is_uncompared
 from autotune.study.answers import rounds_run as rounds_run
 from autotune.study.recommendation import Recommendation, RunnerUp, baseline_name
 from autotune.study.shown import shown_config, shown_value
-from autotune.units import format_bytes, format_count, format_rate, format_share, range_phrase
+from autotune.units import format_bytes, format_rate, format_share, range_phrase
 from autotune.units import format_speedup as format_speedup
 
 PURPOSES = {
@@ -127,8 +129,8 @@ def achieved(recommendation: Recommendation) -> str:
 
 
 def is_better(recommendation: Recommendation) -> bool:
-    """Return whether the recommendation beats the baseline, by the search's objective or by speed."""
-    return bool(achieved(recommendation)) or is_faster(recommendation)
+    """Return whether the recommendation beats the baseline, by the search's objective."""
+    return bool(achieved(recommendation)) or is_faster(_by_score(recommendation))
 
 
 def undecided_phrase(recommendation: Recommendation) -> str:
@@ -173,7 +175,7 @@ def what_would_tell(recommendation: Recommendation) -> str:
 
 def headline(recommendation: Recommendation) -> str:
     """Return the result in one line: `17.1× faster than your baseline (16.7 to 17.5)`."""
-    name, spread = baseline_name(assumed=recommendation.baseline_assumed), interval(recommendation)
+    name = baseline_name(assumed=recommendation.baseline_assumed)
     objective, open_question = objective_of(recommendation.goal), undecided_phrase(recommendation)
     if open_question and recommendation.params == recommendation.baseline:
         return f"{open_question}: {name} is kept"
@@ -195,12 +197,21 @@ def headline(recommendation: Recommendation) -> str:
         return f"{objective.best} configuration found; {name} does not run here, so there is no speed-up"
     if achieved(recommendation):
         return achieved(recommendation)
-    factor = f"{format_speedup(recommendation.speedup)}×"
-    if is_faster(recommendation):
-        return f"{factor} faster than {name}{f' ({spread})' if spread else ''}"
+    scored = _by_score(recommendation)
+    factor, spread = f"{format_speedup(scored.speedup or 0.0)}×", interval(scored)
+    if is_faster(scored):
+        return f"{factor} {objective.better} than {name}{f' ({spread})' if spread else ''}"
     seen = f"{factor}{f', {spread}' if spread else ''}"
-    compared = "slower than" if is_slower(recommendation) else "not measurably faster than"  # among what limits leave
-    return f"{objective.best} allowed configuration, {compared} {name} ({seen})"
+    compared = objective.worse if is_slower(scored) else f"not measurably {objective.better}"  # among what limits leave
+    return f"{objective.best} allowed configuration, {compared} than {name} ({seen})"
+
+
+def _by_score(recommendation: Recommendation) -> Recommendation:
+    """Return it with the gain of its objective's score in the place of the speed-up, if that is not speed."""
+    known = recommendation.achieved
+    if known is None or known.gain is None or objective_of(recommendation.goal).is_speed:
+        return recommendation
+    return replace(recommendation, speedup=known.gain, speedup_low=known.gain_low, speedup_high=known.gain_high)
 
 
 def _few_that_ran(recommendation: Recommendation) -> str:
@@ -247,10 +258,8 @@ def speed_parts(recommendation: Recommendation) -> list[str]:
 
 def memory_phrase(recommendation: Recommendation) -> str:
     """`48.3 GiB of 139 GiB (65% free)`."""
-    free = format_share(max(0.0, recommendation.headroom_fraction))
-    return (
-        f"{format_bytes(recommendation.peak_bytes)} of {format_bytes(recommendation.memory_limit_bytes)} ({free} free)"
-    )
+    peak, limit = format_bytes(recommendation.peak_bytes), format_bytes(recommendation.memory_limit_bytes)
+    return f"{peak} of {limit} ({format_share(max(0.0, recommendation.headroom_fraction))} free)"
 
 
 def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> str:
@@ -284,15 +293,6 @@ def environment_line(environment: Environment) -> str:
     if environment.driver:
         parts.append(f"driver {environment.driver}")
     return plain(" · ".join([*parts, f"torch {environment.torch}"]))
-
-
-def task_line(facts: TargetFacts) -> str:
-    """Model and data: `ResNet, 25.6 M parameters · dataset, 1,281,167 samples`."""
-    samples = "" if facts.dataset_samples is None else f", {facts.dataset_samples:,} samples"
-    inferred = [one.text for one in facts.check_lines if one.inferred]
-    return plain(
-        " · ".join([f"{facts.name}, {format_count(facts.parameter_count)} parameters", facts.data + samples, *inferred])
-    )
 
 
 def half_width(relative: float | None) -> str:

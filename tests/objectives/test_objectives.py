@@ -16,7 +16,8 @@ from autotune.core.option import Option
 from autotune.core.records import Config, Goal
 from autotune.errors import StudyError, UsageError
 from autotune.objectives import OBJECTIVES, ObjectiveName, objective_of
-from autotune.objectives.base import ObjectiveOptions
+from autotune.objectives.base import Objective, ObjectiveOptions
+from autotune.objectives.energy import Energy
 from autotune.objectives.throughput import Throughput
 from autotune.objectives.verdict import judge
 from autotune.preparation.settings import Settings, options
@@ -223,6 +224,28 @@ def test_energy_wins_by_what_it_takes_and_tells_the_power():
     assert phrases.headline(found).startswith("2.00× as many samples per joule as your baseline (1.9")
     assert found.reasons[0].text == "28.4 samples/J at 3 W of the GPU (baseline 14.2 samples/J at 7 W)"
     assert found.runners_up[0].reason.text.startswith("50% less energy-efficient")
+
+
+@pytest.mark.parametrize(
+    ("joules", "said"),
+    [
+        (5.0, "2.00× more energy-efficient than your baseline (2.0"),
+        (10.0, "most energy-efficient allowed configuration, not measurably more energy-efficient than your "),
+        (20.0, "most energy-efficient allowed configuration, less energy-efficient than your baseline (0.50×"),
+    ],
+)
+def test_an_objective_without_a_headline_of_its_own_is_told_by_its_score_and_not_by_speed(monkeypatch, joules, said):
+    """The answer trains twice as fast for half, all or twice the energy of the baseline, which is refused."""
+    monkeypatch.setattr(Energy, "headline", Objective.headline)
+    request = _asked(_goal("energy"))
+    before = [_metered(measured(100.0), joules) for joules in (10.0, 10.1, 9.9)]
+    after = [_metered(measured(200.0), joules * share) for share in (1.0, 1.01, 0.99)]
+    refused = dataclasses.replace(_candidate(request, BASE, *before), refused=earlier("bf16 learns less"))
+
+    found = _recommended(request, refused, _candidate(request, LEAN, *after))
+
+    assert phrases.headline(found).startswith(said)
+    assert phrases.is_better(found) == (joules < 10)
 
 
 def test_cost_tells_epochs_and_what_a_thousand_hours_save():
