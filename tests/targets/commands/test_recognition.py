@@ -519,6 +519,27 @@ def test_what_stands_beside_the_micro_batch_is_the_batch_of_a_step(typed):
     assert not any("--map batch_size" in sentence for sentence in found.left)
 
 
+@pytest.mark.parametrize(
+    "typed", ["", "--micro-batch-size 8", "--mini-batch-size 64", "--micro-batch-size=8 --mini-batch-size 64"]
+)
+def test_of_two_batches_in_effect_none_is_chosen_whichever_is_typed(typed):
+    micro = 'parser.add_argument("--micro-batch-size", type=int, default=8)\n'
+    script = ARGPARSE.replace('"-b", "--batch-size"', '"--mini-batch-size"') + micro
+
+    found = _recognised(script, f"train.py {typed}")
+    told = _recognised(script, f"train.py {typed}", batch_size="--micro-batch-size")
+
+    assert "batch_size" not in found.command.knobs
+    assert any("may both be batch_size; say which by --map batch_size=--mi" in sentence for sentence in found.left)
+    assert "batch_size" in told.command.knobs
+
+
+def test_an_old_name_of_the_batch_without_a_default_is_no_rival():
+    script = ARGPARSE + 'parser.add_argument("--micro-batch-size", type=int, default=None)\n'
+
+    assert "batch_size" in _recognised(script, "train.py --batch-size 8").command.knobs
+
+
 def test_a_default_that_only_the_script_knows_is_said():
     script = ARGPARSE.replace("default=64", "default=HERE")
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import TargetError
-from autotune.knobs.base import Knob
 from autotune.knobs.observed import Observed
 from autotune.targets.commands.argument_meaning import Meaning, meaning_of, meant
 from autotune.targets.commands.command import Command
@@ -120,9 +119,8 @@ class _Reader:
                 self._result.mistyped.pop(one.option, None)
             if meaning is None or one.option in self._result.mistyped:
                 continue
-            rivals = [
-                other for other, its in meanings.items() if its and not its.is_doubtful and its.name == meaning.name
-            ]
+            rivals = [it for it, its in meanings.items() if its and not its.is_doubtful and its.name == meaning.name]
+            rivals += [other for other in self._certain(meaning.name) if self._is_in_effect(other, meaning)]
             shown = one.option if one.value is None else f"{one.option} {one.value}"
             if meaning.is_doubtful:
                 certain = [*rivals, *self._certain(meaning.name)]
@@ -160,7 +158,7 @@ class _Reader:
         if meaning is None or meaning.name in taken or self._says_otherwise(meaning, taken):
             return
         if meaning.is_doubtful:
-            if meaning.knob is not None and not self._knows(meaning.knob, taken):
+            if meaning.knob is not None and taken.keys().isdisjoint((meaning.knob.name, *meaning.knob.value_names)):
                 certain = self._certain(meaning.name)
                 self._result.left.append(doubt(argument.name, meaning, is_flag=argument.is_flag, certain=certain))
             return
@@ -188,6 +186,11 @@ class _Reader:
         (self._added_before if argument in self._of_launch else self._added).extend(words)
         self._result.taken.append((f"{argument.name}, by default {_shown(argument.default)}", meaning.owner))
 
+    def _is_in_effect(self, name: str, meaning: Meaning) -> bool:
+        """Return whether an argument of the script is not typed, and has a default that would be tuned."""
+        typed = [self._declared.get(one.name) for one in self._given]
+        return self._declared[name] not in typed and self._written(self._declared[name], meaning) is not None
+
     def _certain(self, name: str) -> list[str]:
         meanings = {one.name: self._meaning(one.name) for one in dict.fromkeys(self._declared.values())}
         return [one for one, its in meanings.items() if its and its.name == name and not its.is_doubtful]
@@ -196,12 +199,8 @@ class _Reader:
         """Return whether a precision is already set by name, so that a switch would set it a second time."""
         if meaning.knob is None:
             return False
-        if meaning.is_switch:
-            return meaning.knob.name in taken
-        return any(name in taken for name in meaning.knob.value_names)
-
-    def _knows(self, knob: Knob, taken: dict[str, set[str]]) -> bool:
-        return any(name in taken for name in (knob.name, *knob.value_names))
+        names = (meaning.knob.name,) if meaning.is_switch else meaning.knob.value_names
+        return not taken.keys().isdisjoint(names)
 
     def _written(self, argument: Argument, meaning: Meaning) -> list[str] | None:
         """Return the words for an argument at its default; None: the default cannot be read or written."""
