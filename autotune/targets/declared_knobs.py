@@ -61,8 +61,9 @@ def of_command(command: Command, asked: Sequence[Declaration]) -> tuple[Declarat
         if one.name not in by_name:
             example = f"{{{one.name}:{'/'.join(map(text, one.values))}}}"
             raise TargetError(
-                f"space: no argument of the command takes {one.name}. A knob of your own is put in place of its name "
-                f"in braces. Write the argument that takes it: --{one.name.replace('_', '-')} {example}."
+                f"space: the command has no {{{one.name}}}. A knob of your own is put in place of its name in braces, "
+                f"and an argument without braces stays as it is typed. Write the argument that takes it, such as "
+                f"--{one.name.replace('_', '-')} {example}."
             )
     today = command.baseline
     return tuple(replace(one, default=today[one.name]) for one in (by_name | {one.name: one for one in asked}).values())
@@ -146,10 +147,15 @@ def _nobody_takes(name: str, label: str, functions: Mapping[str, Callable[..., A
     ]
     meant = next((one for one in near if one != name), None)
     hint = f"Did you mean {meant}? " if meant else ""
+    if any(takes(function, name) for function in functions.values()):
+        return (
+            f"there is no knob {name!r}. It was probably mistyped. {hint}A knob of your own needs a name that is less "
+            f"like one of autotune's."
+        )
     names = " or ".join(f"{one}({name})" for one in list(functions)[:2]) or f"model({name})"
     return (
-        f"there is no knob {name!r}, and no function of {label} takes an argument of that name. It was probably "
-        f"mistyped. {hint}A knob of your own is handed to the functions that name it: write  def {names}"
+        f"there is no knob {name!r}, and no function that autotune calls in {label} takes an argument of that name. It "
+        f"was probably mistyped. {hint}A knob of your own is handed to the functions that name it: write  def {names}"
     )
 
 

@@ -94,7 +94,7 @@ def test_the_answer_shows_the_command_on_one_line_and_what_it_cannot_say(study):
     shown = run_here(study, "best", "study").stdout
 
     assert f"  Use it    OMP_NUM_THREADS=1 {sys.executable} train.py --bs 96 --bf16\n" in shown
-    assert "The command has no argument for num_workers 2" in " ".join(shown.split())
+    assert "autotune knows no argument of the command for num_workers 2" in " ".join(shown.split())
     assert "autotune run study" in shown
 
 

@@ -9,7 +9,9 @@ import pytest
 from autotune.core.records import Declaration
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS
+from autotune.knobs.declared import declaration
 from autotune.targets import resolve
+from autotune.targets.declared_knobs import of_command
 from autotune.testing.target_contract import clean_imports
 from tests.targets_support import DATASET, HEAD, inspect, refused, start, watch, write
 
@@ -108,7 +110,7 @@ def test_a_declaration_in_full_says_what_is_known_of_it(tmp_path: Path) -> None:
 MISTAKES = {
     "nothing takes it": (
         'space = {"widht": [2, 4]}\n',
-        ["space: there is no knob 'widht', and no function of model.py takes an argument of that name",
+        ["space: there is no knob 'widht', and no function that autotune calls in model.py takes an argument of that",
          "Did you mean width?", "def model(widht)"],
     ),
     "a knob of ours, mistyped": (
@@ -116,7 +118,7 @@ MISTAKES = {
     ),
     "a knob of ours, mistyped in a function too": (
         'def setup(batch_sizes): ...\nspace = {"batch_sizes": [2, 4]}\n',
-        ["there is no knob 'batch_sizes'", "Did you mean batch_size?"],
+        ["there is no knob 'batch_sizes'. It was", "Did you mean batch_size? A knob of your own needs a name that is"],
     ),
     "a knob of ours, mistyped, where a function takes all knobs": (
         'def setup(knobs): ...\nspace = {"num_threds": [2, 4]}\n', ["Did you mean num_threads?"],
@@ -171,6 +173,13 @@ def test_a_builder_takes_it_too(tmp_path: Path) -> None:
         facts = resolve(f"{write(tmp_path, text)}:build").inspect("cpu", None, lambda phase: None)
 
     assert facts.declared == (Declaration(name="width", values=(2, 4), default=4, ordered=True, takers=("build",)),)
+
+
+def test_an_argument_that_is_typed_without_braces_takes_no_knob() -> None:
+    from autotune.targets.commands.command import Command
+
+    with pytest.raises(TargetError, match=r"the command has no \{lr\}\. .* stays as it is .* --lr \{lr:0\.1/0\.2\}\."):
+        of_command(Command.parse("-- python train.py --lr 0.1"), [declaration("lr", [0.1, 0.2])])
 
 
 def test_a_command_declares_it_in_its_placeholder() -> None:

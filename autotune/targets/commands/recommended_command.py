@@ -23,7 +23,7 @@ class RecommendedCommand:
 
     words: tuple[str, ...]
     variables: Mapping[str, str]  # environment variables, to be set for it
-    unset: tuple[str, ...]  # settings without an argument of the command: the script must set them
+    unset: tuple[str, ...]  # settings without a known argument of the command: the script must set them
     written: Mapping[str, Any]  # changed arguments of the TrainingArguments that the script writes
 
     @property
@@ -39,9 +39,9 @@ class RecommendedCommand:
 
     @property
     def unsaid(self) -> str:
-        """A sentence on settings without an argument of the command; empty if there are none."""
-        it = "it" if len(self.unset) == 1 else "them"
-        return f"The command has no argument for {', '.join(self.unset)}: set {it} in the script." if self.unset else ""
+        """A sentence on settings for which no argument of the command is known; empty if there are none."""
+        it, unset = "it" if len(self.unset) == 1 else "them", ", ".join(self.unset)
+        return f"autotune knows no argument of the command for {unset}: set {it} in the script." if unset else ""
 
     @property
     def missing(self) -> str:

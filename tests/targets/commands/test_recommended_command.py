@@ -61,7 +61,7 @@ def test_what_the_script_writes_is_told_by_its_own_names():
     assert found.written == {"per_device_train_batch_size": 32, "gradient_accumulation_steps": 2}
     assert found.missing == (
         "Write in the script: TrainingArguments(..., per_device_train_batch_size=32, gradient_accumulation_steps=2). "
-        "The command has no argument for num_workers 1: set it in the script."
+        "autotune knows no argument of the command for num_workers 1: set it in the script."
     )
 
 
