@@ -112,8 +112,12 @@ class Database:
     def _once(self, action: Action[T]) -> T:
         if self._connection is None:
             self._connection = self._connected()
-        with self._connection.transaction(), self._connection.cursor() as cursor:
-            found = action(cursor)
+        try:
+            with self._connection.transaction(), self._connection.cursor() as cursor:
+                found = action(cursor)
+        except KeyboardInterrupt:  # a transaction is perhaps open, and would swallow the next ones: nobody commits it
+            self._drop()
+            raise
         self._confirmed, self._is_lost = time.monotonic(), False
         return found
 

@@ -173,7 +173,8 @@ class SearchQueue:
     def workers(self) -> tuple[FleetWorker, ...]:
         """Return the workers that are there, in the order in which they came."""
         with self._mutex:
-            return decoded_workers(self._reaped(lambda cursor: cursor.execute(WORKERS, (self.name,)).fetchall()))
+            rows = self._reaped(lambda cursor: cursor.execute(WORKERS, (self.name,)).fetchall())
+            return decoded_workers([row for row in rows if row[0] in self._there])
 
     def mark(self, worker: int, *, reference: float | None, quarantined: str) -> None:
         """Store the score of the baseline on a worker; see `Fleet.mark`."""
@@ -185,8 +186,11 @@ class SearchQueue:
         )
 
     def _reaped(self, read: Callable[[Cursor], T]) -> T:
-        """Give the jobs of lost workers back, say who is gone, and return what `read` then reads: one transaction."""
-        (said, there), found = self.database.run(lambda cursor: (self._reap(cursor), read(cursor)))
+        """Read, then give the jobs of lost workers back and say who is gone; return what `read` did: one transaction.
+
+        In this order, for workers come and go meanwhile: whoever was read is there, or it was said that they are gone.
+        """
+        found, (said, there) = self.database.run(lambda cursor: (read(cursor), self._reap(cursor)))
         self._there, self._most = there, max(self._most, len(there))
         for text in said:
             self._tell(text)

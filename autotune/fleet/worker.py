@@ -197,9 +197,9 @@ class Worker:
         folder.mkdir(parents=True)
         done = threading.Event()
         self._why_stopped, self._running = "", True
-        for watch, known in ((self._watch_job, (job, done)), (self._watch_lease, (done,))):
-            threading.Thread(target=watch, args=known, daemon=True).start()
-        try:
+        try:  # a watch may stop the job before the next one has begun
+            for watch, known in ((self._watch_job, (job, done)), (self._watch_lease, (done,))):
+                threading.Thread(target=watch, args=known, daemon=True).start()
             result = launcher.run(request, folder)
             self._running = False
         except Withdrawn:

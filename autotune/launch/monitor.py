@@ -75,8 +75,10 @@ class Monitor:
                 if now >= leave_by:
                     return
             elif now >= self._deadline():
-                self.timed_out = self._reason(now)
-                return
+                self._listen()  # if this process was stopped, or got no core, signs of life wait to be read
+                if now >= self._deadline():
+                    self.timed_out = self._reason(now)
+                    return
             self._wait(max(0.0, min(TICK_SECONDS, (leave_by or self._deadline()) - now)))
         self.returncode = code
         self._listen()

@@ -1,11 +1,13 @@
 """The queue itself, on a real server: each job to one worker, each result once."""
 
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
+import psycopg
 import pytest
 from msgspec.structs import replace
 
@@ -18,7 +20,7 @@ from autotune.fleet.search_queue import SearchQueue
 from autotune.fleet.worker import Worker
 from autotune.fleet.worker_queue import WorkerQueue
 from autotune.testing.launcher_contract import example
-from tests.fleet.fleet import QUICK
+from tests.fleet.fleet import QUICK, until
 from tests.worlds import environment
 
 CARD = QueuedStudy(name="study", target="ok", target_digest="")
@@ -182,6 +184,75 @@ def test_hands_tell_what_each_measures(queue, joined):
     (worker,) = queue.workers()
 
     assert (worker.name, worker.host, worker.job) == ("one", "here", "probes/0000")
+
+
+IS_WAITING = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'autotune_job'::regclass)"
+GOES = "UPDATE autotune_worker SET left_at = now() WHERE name = 'two'"
+
+
+@pytest.fixture
+def look(fleet, queue):
+    """Returns the names that one look for workers returns, what it said, and lets something happen during the look."""
+    other, said = Database(fleet.url, patience_seconds=5), []
+    seeing = SearchQueue(fleet.url, "study", QUICK, said.append)
+
+    def begin(cursor, meanwhile, pool):
+        cursor.execute("LOCK TABLE autotune_job IN EXCLUSIVE MODE")  # others read it, and wait before they change it
+        found = pool.submit(seeing.workers)
+        until(lambda: queue.database.run(lambda now: now.execute(IS_WAITING).fetchone())[0])
+        meanwhile()
+        return found
+
+    def look(meanwhile=lambda: None):
+        with ThreadPoolExecutor(1) as pool:
+            found = other.run(lambda cursor: begin(cursor, meanwhile, pool)).result()
+        return [one.name for one in found], said
+
+    yield look
+    for one in (other, seeing.database):
+        one.close()
+
+
+def test_a_worker_that_comes_during_a_look_is_there_from_the_next_one_on(queue, joined, look):
+    joined("one")
+
+    first, _ = look(lambda: joined("two"))
+    second, _ = look()
+    queue.database.run(lambda cursor: cursor.execute(GOES))
+    third, said = look()
+
+    assert [first, second, third] == [["one"], ["one", "two"], ["one"]]
+    assert said == ["Worker two has left: 1 of 2 workers are there."]
+
+
+def test_a_worker_that_goes_during_a_look_is_named_before_it_is_missed(queue, joined, look):
+    joined("one"), joined("two")
+    look()
+
+    first, said_first = look(lambda: queue.database.run(lambda cursor: cursor.execute(GOES)))
+    is_silent = not said_first
+    second, said = look()
+
+    assert [first, second] == [["one", "two"], ["one"]]
+    assert is_silent and said == ["Worker two has left: 1 of 2 workers are there."]
+
+
+def test_an_interrupt_as_a_transaction_begins_swallows_no_later_one(fleet, queue):
+    database = Database(fleet.url, patience_seconds=60)
+
+    def interrupt(frame, event, _):
+        """As a signal's handler would: it runs after any instruction of Python's."""
+        if event == "return" and frame.f_code is psycopg.Transaction.__enter__.__code__:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sys.setprofile(interrupt)
+        database.run(lambda cursor: None)
+    database.run(lambda cursor: cursor.execute("CREATE TABLE kept ()"))
+    database.close()
+
+    assert queue.database.run(lambda cursor: cursor.execute("SELECT to_regclass('kept')").fetchone()) == ("kept",)
 
 
 def test_an_answer_about_a_job_that_is_done_does_not_stop_the_next_one(fleet, queue):
