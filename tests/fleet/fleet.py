@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,7 @@ class Fleet:
         self.workers: dict[str, subprocess.Popen] = {}
         self._asked: dict[str, dict] = {}  # of each worker: how it was started
         self.launchers: list[FleetLauncher] = []
+        self.asking: list[Executor] = []  # whose threads wait for what launchers run
         self.said: list[str] = []
         self.cwd = ROOT  # of the workers
         folder.mkdir()
@@ -37,6 +39,9 @@ class Fleet:
     def __exit__(self, *_: object) -> None:
         for launcher in self.launchers:
             launcher.stop()
+        for pool in self.asking:
+            pool.shutdown()  # a thread that still waits would connect anew, and nobody would close that connection
+        for launcher in self.launchers:
             launcher.close(has_ended=True)
         for name in list(self.workers):
             self.kill(name)

@@ -39,9 +39,9 @@ def probes_of(pid: int) -> list[psutil.Process]:
 def running(fleet, launcher, number: int = 0, request=LONG):
     """The future of one long probe that has begun, and its folder."""
     place, pool = fleet.place(number), ThreadPoolExecutor(1)
+    fleet.asking.append(pool)
     future = pool.submit(launcher.run, request, place)
     until(lambda: any(fleet.began(name) for name in fleet.workers))
-    pool.shutdown(wait=False)
     return future, place
 
 
