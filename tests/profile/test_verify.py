@@ -78,9 +78,10 @@ def test_losses_that_do_not_repeat_say_nothing(tmp_path):
 
 
 def test_a_step_that_ends_without_it_ends_only_the_trying(tmp_path):
-    checks = "    if read[0][0] != scores[0, 0].item(): raise RuntimeError('stale')\n    return value\n"
+    # No second read of a tensor: that took 0.6 to 0.8 % of a step beside other work, and from 1 % on it is told, too.
+    checks = "    if read == seen.get('read'): raise RuntimeError('stale')\n    seen['read'] = read\n    return value\n"
 
-    found = tried_kinds(tmp_path, LOSS + READS + checks)
+    found = tried_kinds(tmp_path, LOSS + READS.replace("200", "4000") + checks)
 
     assert found["host read"].unverified == "steps end without it: RuntimeError: stale"
 
