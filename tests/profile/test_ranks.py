@@ -279,7 +279,10 @@ def test_what_a_command_s_ranks_wait_for_is_found_by_its_lines(profiled):
     assert asynchronous.what == ".wait() of an asynchronous exchange"
     assert objects.what == "torch.distributed.all_gather_object()"
     assert asynchronous.place == objects.place
-    assert not [other for other in result.slow_lines if other.place == objects.place and other.kind != "collective"]
+    others = [other for other in result.slow_lines if other.place == objects.place and other.kind != "collective"]
+    # A script's own Python, of microseconds, is listed at the line that a timer met most often: it may be this one.
+    assert {other.kind for other in others} <= {"python"}
+    assert not [other for other in expensive_lines(result) if other in others]
     assert one.count == pytest.approx(1)
     assert 0 < one.seconds <= seconds_of(result, result.rank)["communication"]
     (search,) = (one for one in result.slow_lines if one.kind == "graph search")
