@@ -17,6 +17,7 @@ from autotune.answer.confirmation_end import SURE_ROUNDS
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_FINALISTS, probe_count
 from autotune.context import time_shares
 from autotune.context.probe_budgets import BRIEF, LEAST, SEARCH, ConfirmationPlan, round_budget
+from autotune.context.step_shares import unproven_variables
 from autotune.core.records import Config
 from autotune.core.requests import FEWEST_PROBE_STEPS, ProbeBudget
 from autotune.core.results import Outcome
@@ -29,11 +30,9 @@ from autotune.study.valid_probes import BACK_OFF_SECONDS
 
 SIMPLER_PROBES = 2  # kept to take changes back before the confirmation, if there may be no time for it afterwards
 KNEE_FINALISTS = 5  # with a free global batch: eight rounds need not order configurations that are within 5 %
-KNEE_PROBES = probe_count(KNEE_FINALISTS, SURE_ROUNDS, 1)
 SHORT_ROUNDS = confirmation_rounds.fewest_rounds(2)  # of the fastest against the baseline, for a useful interval
 CLEAR_GAIN = 1.5  # by single probes: two rounds prove it, if probes err by 10 % (`core/rounds.Rounds`)
 THREE_PROBES = probe_count(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer finalists there are more rounds
-USUAL_STEPS = ProbeBudget().min_steps  # of a part of a probe, if they are not too long for it
 
 
 class TimeBudget(time_shares.TimeShares):
@@ -106,10 +105,9 @@ class TimeBudget(time_shares.TimeShares):
 
         If steps are long, each of the probe's three parts (`child/window.py`) takes the longest window.
         """
-        step = self._history.request.facts.step
-        seconds, share = (step and step.seconds) or 0.0, time_shares.FIRST_SHARE * self.left_seconds
-        parts, budgets = 3 * USUAL_STEPS * seconds, self._this_and_smaller(self.usual_probe_budget)
-        least = FEWEST_PROBE_STEPS * seconds
+        step, share = self._history.request.facts.step, time_shares.FIRST_SHARE * self.left_seconds
+        seconds, budgets = (step and step.seconds) or 0.0, self._this_and_smaller(self.usual_probe_budget)
+        parts, least = 3 * ProbeBudget().min_steps * seconds, FEWEST_PROBE_STEPS * seconds
         fit = (b for b in budgets if least + min(parts, 3 * b.max_seconds) <= share >= b.min_seconds)
         return next(fit, budgets[-1])
 
@@ -160,6 +158,12 @@ class TimeBudget(time_shares.TimeShares):
         return left if left >= self.short_confirmation_seconds else self.left_seconds
 
     @property
+    def proof_seconds(self) -> float:
+        """The seconds to confirm one more finalist, if the best one now sets a variable and time is short; else 0.0."""
+        is_open = not self.affords_ablation and unproven_variables(self._history, self._candidates(1)[0])
+        return self.shortest_confirmation_seconds / 2 if is_open and self._objective.is_speed else 0.0
+
+    @property
     def reserve_seconds(self) -> float:
         """The seconds that the exploration keeps for the confirmation and what comes before and after it.
 
@@ -170,7 +174,7 @@ class TimeBudget(time_shares.TimeShares):
         if missing == choice.FEWEST_FINALISTS:
             return least if self.left_seconds >= least + self._history.times.typical_seconds else 0.0
         probes_after = self._probes_after + (0 if self.affords_ablation else SIMPLER_PROBES)
-        others = self.precision_check_seconds + self._history.times.typical_seconds * probes_after
+        others = self.precision_check_seconds + self._history.times.typical_seconds * probes_after + self.proof_seconds
         most = time_shares.MOST_RESERVED * self.seconds
         if missing == 0:
             most = max(most, self.short_confirmation_seconds + others)
@@ -215,10 +219,7 @@ class TimeBudget(time_shares.TimeShares):
         return needed <= self.spare_seconds
 
     def affords_repeat(self, config: Config, budget: ProbeBudget, keep_seconds: float | None = None) -> bool:
-        """Return whether a probe can be repeated after a pause, with `keep_seconds` left after it.
-
-        The default is what the precision check and the shortest confirmation need.
-        """
+        """Return whether a probe can be repeated after a pause, and leave `keep_seconds`; None: all but spare ones."""
         spare = self.spare_seconds if keep_seconds is None else self.left_seconds - keep_seconds
         return spare >= BACK_OFF_SECONDS + self._history.times.expected_seconds(budget, config)
 
@@ -242,7 +243,7 @@ class TimeBudget(time_shares.TimeShares):
         candidates, knee = self._candidates(MOST_FINALISTS), self._objective.knee(self._history.request.goal)
         affordable = self.confirmation_seconds / self.probe_seconds(candidates, self.round_probe_budget)
         few = choice.FEWEST_FINALISTS if affordable >= THREE_PROBES else 1
-        if knee is not None and affordable >= KNEE_PROBES:
+        if knee is not None and affordable >= probe_count(KNEE_FINALISTS, SURE_ROUNDS, 1):
             few = KNEE_FINALISTS
         return confirmation_rounds.finalist_count(available, 1, affordable, few)
 
@@ -267,8 +268,7 @@ class TimeBudget(time_shares.TimeShares):
 
         The minutes are those of a time budget that would be enough. Both are 0 if the budget is long enough.
         """
-        needed = probes * self._history.times.typical_seconds + self.short_confirmation_seconds
-        over = needed - self.left_seconds
+        over = probes * self._history.times.typical_seconds + self.short_confirmation_seconds - self.left_seconds
         minutes = math.ceil((self.seconds + over + probable_check_seconds(self._history, CHECK_STEPS)) / 60)
         return (over, minutes) if over > 0 else (0.0, 0)
 

@@ -12,7 +12,7 @@ from statistics import fmean
 from autotune.core.records import Config
 from autotune.core.results import Measurement
 from autotune.knobs import KNOBS, loader_workers, worker_knob
-from autotune.knobs.changes import keeping_knobs, keeps_memory
+from autotune.knobs.changes import keeping_knobs, keeps_memory, variables
 from autotune.objectives import objective_of
 from autotune.study.history import History
 
@@ -110,6 +110,12 @@ def evident_knobs(history: History) -> list[str]:
     if not plain or fmean(plain) < EVIDENT_FAULT_SHARE:
         return []
     return [] if keeping and fmean(keeping) > fmean(plain) / 2 else keeping_knobs()
+
+
+def unproven_variables(history: History, config: Config) -> list[str]:
+    """Return the names of the knobs that set environment variables which counted page faults do not justify."""
+    evident = evident_knobs(history)
+    return [name for name in variables(config, history.request.baseline) if name not in evident]
 
 
 def _measured(history: History) -> Iterator[Measurement]:

@@ -19,6 +19,11 @@ def changes_between(one: Mapping[str, Value], other: Mapping[str, Value]) -> lis
     return [*held, *((name,) for name in moved if name not in BATCH_KNOBS)]
 
 
+def variables(config: Config, baseline: Config) -> list[str]:
+    """Return the names of the knobs that set environment variables unlike the baseline does."""
+    return [one.name for one in KNOBS if one.environ(config[one.name]) != one.environ(baseline[one.name])]
+
+
 def keeps_memory(config: Config, baseline: Config) -> bool:
     """Return whether a knob that only avoids page faults differs from the baseline."""
     return any(config[name] != baseline[name] for name in keeping_knobs())

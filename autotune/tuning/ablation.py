@@ -30,6 +30,7 @@ from autotune.core.notices import Notice, notice
 from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.errors import AutotuneError
+from autotune.knobs.changes import variables
 from autotune.study.answers import write_answer
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
@@ -46,7 +47,6 @@ from autotune.tuning.reversions import (
     own_slowdown,
     reversions_of,
     shown_changes,
-    variables,
     without,
 )
 

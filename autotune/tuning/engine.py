@@ -32,6 +32,7 @@ from autotune.tuning.opened_context import Outside, opened_context
 from autotune.tuning.opening import note_short_budget, tell_opening
 from autotune.tuning.quiet import wait_for_quiet
 from autotune.tuning.refinement import refine_batch, refine_global_batch, refine_memory
+from autotune.tuning.reversions import proven
 from autotune.tuning.second_machine import confirm_elsewhere
 from autotune.tuning.simplification import simplify
 
@@ -105,7 +106,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
     check_precision(context)
     summaries = confirm(context)
     interrupts.check()
-    answer = recommendation_of(context, certificate, summaries)
+    answer = recommendation_of(context, certificate, summaries, proven(context, summaries))
     kept = keep(context, answer)
     if kept is answer:
         kept = ablate(context, summaries, kept, certificate)

@@ -1,11 +1,12 @@
 """The finalists: the configurations that are confirmed, and those to compare with them in the same rounds.
 
     finalists ─► without idle updates ─► with neighbours of the knee ─► with the batch held ─► with the arithmetic held
-              ─► with fewer changes
+              ─► with the leading variable ─► with fewer changes
 
 The losses of finalists are compared first (`check_precision`): a refused arithmetic gives its places to others. A
 finalist that changes what the model learns, or whose losses are undecided, has to gain enough over itself without that
-change; single probes do not prove this. If there is no time for an ablation, other changes are taken back here.
+change, and so has one that sets an environment variable; single probes do not prove this. If there is no time for an
+ablation, other changes are taken back here.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from autotune.tuning.reversions import (
     search_scores,
     seen_slowdown,
     without,
+    without_variables,
 )
-from autotune.tuning.simplification import preferred
+from autotune.tuning.simplification import preferred, with_leading_variable
 
 
 def check_precision(context: SearchContext) -> None:
@@ -52,7 +54,8 @@ def check_precision(context: SearchContext) -> None:
 def settled_finalists(context: SearchContext) -> list[ConfigSummary]:
     """Return the finalists, best first, without the baseline; for a resumed confirmation, those it began with."""
     chosen = _without_idle_updates(context)
-    for also in (_with_neighbours, _with_batch_held, _with_arithmetic_held, _with_fewer_changes):
+    steps = (_with_neighbours, _with_batch_held, _with_arithmetic_held, _with_variable, _with_fewer_changes)
+    for also in steps:
         if chosen and not context.interrupted_confirmation.finalists:
             chosen = also(context, chosen)
     return chosen
@@ -163,13 +166,29 @@ def _with_arithmetic_held(context: SearchContext, chosen: list[ConfigSummary]) -
     )
 
 
+def _with_variable(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
+    """Return the finalists and the first one with the environment variable that leads, if there is time for both.
+
+    The first of few finalists sets none. Rounds decide: the variable stays only if the other is surely slower
+    (`proven`).
+    """
+    config = with_leading_variable(context, chosen[0]) if context.objective.is_speed else chosen[0].config
+    if (
+        config in [one.config for one in chosen]
+        or obstacle(context, config)
+        or not _has_time_for(context, len(chosen) + 1)
+    ):
+        return chosen
+    return [*chosen, ConfigSummary(config=config, found=context.history.summary(config).found)]
+
+
 def _with_fewer_changes(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
     """Return the finalists and the first one without its doubtful changes, if the ablation has no time for them.
 
     If the batch or the arithmetic of the first one is in doubt, the probable answer is the finalist that holds it, and
-    the changes of that finalist are taken back instead. The last finalist is replaced, unless it is one of these. A
-    global batch that is free does not count as such a change. If this would lead to the baseline, the change with the
-    largest expected gain stays.
+    the changes of that finalist are taken back instead. The last finalist is replaced, unless it is one of these or
+    sets a variable that needs proof. A global batch that is free does not count as such a change. If this would lead to
+    the baseline, the change with the largest expected gain stays.
     """
     request, configs = context.request, [one.config for one in chosen]
     if context.budget.affords_ablation or not context.objective.is_speed:
@@ -187,7 +206,8 @@ def _with_fewer_changes(context: SearchContext, chosen: list[ConfigSummary]) -> 
     doubtful = [one for one in may if _is_doubtful(context, one, full, slowdowns[one.config])]
     if without(context, full, knobs_of(doubtful)) == request.baseline:
         doubtful.pop()
-    reduced, kept = without(context, full, knobs_of(doubtful)), configs.index(full) + 1
+    reduced = without(context, full, knobs_of(doubtful))
+    kept = 1 + max(i for i, one in enumerate(configs) if one == full or one != without_variables(context, one))
     if reduced in configs or obstacle(context, reduced) or not _has_time_for(context, kept + 1):
         return chosen
     beside = ConfigSummary(config=reduced, found=context.history.summary(reduced).found)

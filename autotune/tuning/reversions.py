@@ -17,16 +17,17 @@ from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.answer.doubtful_batch import is_taken_back, is_worth_it, least_gain
 from autotune.answer.ranking import compared
 from autotune.context.search_context import SearchContext
+from autotune.context.step_shares import unproven_variables
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Purpose, StudyRequest, Value
 from autotune.core.stats import typical_rate
-from autotune.knobs import KNOBS, knob
-from autotune.knobs.changes import changes_between
+from autotune.knobs import knob
+from autotune.knobs.changes import changes_between, variables
 from autotune.objectives import objective_of
 from autotune.study.history import History
 from autotune.study.recommendation import Change
-from autotune.study.summary import ConfigSummary
+from autotune.study.summary import ConfigSummary, Status, rounds_of
 from autotune.study.valid_probes import is_spoiled
 
 
@@ -145,10 +146,27 @@ def without(context: SearchContext, winner: Config, names: Sequence[str]) -> Con
     return context.space.canonical(Config(values=values))
 
 
-def variables(config: Config, baseline: Config, evident: Collection[str] = ()) -> list[str]:
-    """Return the knobs that set environment variables unlike the baseline does, without the `evident` ones."""
-    setting = [one.name for one in KNOBS if one.environ(config[one.name]) != one.environ(baseline[one.name])]
-    return [name for name in setting if name not in evident]
+def without_variables(context: SearchContext, config: Config) -> Config:
+    """Return `config` without the environment variables that it sets; unchanged if it changes nothing else.
+
+    Variables that counted page faults justify are kept.
+    """
+    reduced = without(context, config, unproven_variables(context.history, config))
+    return config if reduced == context.request.baseline else reduced
+
+
+def proven(context: SearchContext, measured: Sequence[ConfigSummary]) -> set[Config]:
+    """Return those of `measured` that rounds do not show to set an environment variable without need.
+
+    A configuration is left out unless it is surely faster than itself without its variables, if that ran to the end of
+    the same rounds.
+    """
+    ran = [one for one in measured if one.status is Status.CONFIRMED]
+    scores, places = rounds_of(ran), {one.config: i for i, one in enumerate(ran)}
+    twins = {one.config: without_variables(context, one.config) for one in measured}
+    doubted = [one for one, twin in twins.items() if one != twin and {one, twin} <= places.keys()]
+    unproven = {one for one in doubted if scores.ratio(places[one], places[twins[one]])[1] <= 1}
+    return twins.keys() - unproven if context.objective.is_speed else set(twins)
 
 
 def knobs_of(reversions: Sequence[Reversion]) -> list[str]:
@@ -195,8 +213,8 @@ class WinnerComparison:
 
     def is_without_variable(self, config: Config) -> bool:
         """Return whether it lacks an environment variable that the winner sets."""
-        baseline, evident = self._request.baseline, self._evident
-        return not set(variables(self._winner, baseline, evident)) <= set(variables(config, baseline, evident))
+        own, kept = (set(variables(one, self._request.baseline)) for one in (self._winner, config))
+        return not own <= kept.union(self._evident)
 
     def is_decided(self, config: Config) -> bool:
         """Return whether more rounds cannot change if it loses: surely by more than 2 %, or surely by no more.

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from autotune.answer.choice import LUCK_DEVIATIONS, simplest
-from autotune.answer.confirmation_rounds import finalist_margin
+from autotune.answer.choice import LUCK_DEVIATIONS, luck, simplest
+from autotune.answer.confirmation_rounds import FINALIST_DEVIATIONS, finalist_margin
 from autotune.context.search_context import SearchContext
-from autotune.context.step_shares import evident_knobs, fault_shares
+from autotune.context.step_shares import evident_knobs, fault_shares, unproven_variables
 from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.knobs import knob, loader_workers
@@ -33,8 +33,8 @@ from autotune.tuning.reversions import (
     obstacle,
     reversions_of,
     search_scores,
-    variables,
     without,
+    without_variables,
 )
 
 MOST_SIMPLER = 5  # probes of the best with fewer changes
@@ -55,9 +55,16 @@ def simplify(context: SearchContext) -> None:
     is_needed = context.objective.is_speed and not context.budget.affords_ablation
     for _ in range(MOST_SIMPLER if is_needed else 0):
         config = simpler(context)
-        if config is None or not affords_probe(context, config):
+        if config is None or not affords_probe(context, config) or _is_time_for_proof(context, config):
             return
         probe_and_tell(context, config)
+
+
+def _is_time_for_proof(context: SearchContext, config: Config) -> bool:
+    """Return whether a probe of `config` would take the time to prove an environment variable that leads."""
+    first, budget = preferred(context), context.budget
+    leads = first is not None and with_leading_variable(context, first) != first.config
+    return leads and budget.spare_seconds - budget.proof_seconds < budget.least_seconds(config)
 
 
 def simpler(context: SearchContext) -> Config | None:
@@ -69,7 +76,7 @@ def simpler(context: SearchContext) -> Config | None:
     change what BatchNorm sees. A global batch that is free is none of these changes.
     """
     request, scores, found = context.request, search_scores(context.history), preferred(context)
-    unset = _without_variables(context, max(scores, key=scores.__getitem__, default=request.baseline))
+    unset = without_variables(context, max(scores, key=scores.__getitem__, default=request.baseline))
     if unset not in context.history.probed and not obstacle(context, unset):
         return unset
     if found is None:
@@ -98,12 +105,35 @@ def preferred(context: SearchContext) -> ConfigSummary | None:
     or its only change: it may be confirmed without rivals, and single probes never suffice for a variable
     (decisions/0054). Return None if only the baseline may be recommended.
     """
+    return _preferred(context, sets_variable=False)
+
+
+def with_leading_variable(context: SearchContext, first: ConfigSummary) -> Config:
+    """Return `first` with the environment variables of the one that is preferred of those that set some.
+
+    Return `first` unchanged if single probes show no lead of that one that is clearly more than luck: by the spread of
+    the baseline's probes (`finalist_margin`), and by the windows of the two. Most variables gain nothing, and each
+    finalist costs rounds.
+    """
+    best, summary = _preferred(context, sets_variable=True), context.history.summary
+    if best is None or best.found is None or first.found is None:
+        return first.config
+    windows = luck(summary(best.config).trials, summary(first.config).trials, FINALIST_DEVIATIONS)
+    margin = max(_accepted_slowdown(context), finalist_margin(context.history.baseline_rates), windows)
+    if first.found >= (1 - margin) * best.found:
+        return first.config
+    names = unproven_variables(context.history, best.config)
+    return context.space.canonical(Config(values=first.config.values | {name: best.config[name] for name in names}))
+
+
+def _preferred(context: SearchContext, *, sets_variable: bool) -> ConfigSummary | None:
+    """Return the preferred one of those that set an environment variable that is not evident, or of all others."""
     request, history, scores = context.request, context.history, _believed(context)
     found = [
         replace(history.summary(config), found=score)
         for config, score in scores.items()
         if config != request.baseline
-        and config == _without_variables(context, config)
+        and (config != without_variables(context, config)) is sets_variable
         and not _is_lucky(context, config, scores)
         and not obstacle(context, config)
     ]
@@ -145,16 +175,6 @@ def _is_lucky(context: SearchContext, config: Config, scores: Mapping[Config, fl
     others = ((name, value) for name in names for value in context.space.domains[name] if value != baseline[name])
     twins = (Config(values={**config.values, name: value}) for name, value in others)
     return luck > 0 and any(twin in scores and scores[twin] >= least for twin in twins)
-
-
-def _without_variables(context: SearchContext, config: Config) -> Config:
-    """Return `config` without the environment variables that it sets; unchanged if it changes nothing else.
-
-    Variables that counted page faults justify are kept.
-    """
-    baseline = context.request.baseline
-    reduced = without(context, config, variables(config, baseline, evident_knobs(context.history)))
-    return config if reduced == baseline else reduced
 
 
 def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:

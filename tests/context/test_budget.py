@@ -96,6 +96,16 @@ def test_no_more_than_a_share_is_kept_until_three_can_be_confirmed():
     assert enough.reserve_seconds == enough.short_confirmation_seconds > MOST_RESERVED * 60.0
 
 
+def test_time_is_kept_to_prove_the_variable_of_the_best_one():
+    plain, keeping = ([BASELINE, *THREE[:2], trial(measured(200.0), 9, batch_size=64, num_workers=4, **variable)]
+                      for variable in ({"channels_last": True}, {"malloc": "glibc"}))  # fmt: skip
+
+    before, after = (_budget(probes, 60.0, **OFF) for probes in (plain, keeping))
+
+    assert (before.proof_seconds, after.proof_seconds) == (0.0, after.shortest_confirmation_seconds / 2)
+    assert after.reserve_seconds == pytest.approx(before.reserve_seconds + after.proof_seconds)
+
+
 def test_what_failed_is_still_missing():
     budget = _budget([BASELINE, THREE[0], trial(failed(), 9, num_workers=8, batch_size=64)], 600.0)
 

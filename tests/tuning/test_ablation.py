@@ -27,7 +27,7 @@ from autotune.testing.machine import Machine
 from autotune.tuning.ablation import _Ablation, _tell_dropped, ablate
 from autotune.tuning.answering import recommendation_of
 from autotune.tuning.probing import probe_with_repeat
-from autotune.tuning.reversions import Reversion, search_scores, seen_slowdown
+from autotune.tuning.reversions import Reversion, proven, search_scores, seen_slowdown
 from tests.worlds import (
     Interrupted,
     Listener,
@@ -35,10 +35,12 @@ from tests.worlds import (
     context,
     declared,
     earlier,
+    environment,
     failed,
     good,
     measured,
     searched,
+    space,
     study_request,
     trial,
 )
@@ -449,6 +451,23 @@ def test_a_variable_that_counted_page_faults_ask_for_needs_no_more_proof_than_an
         rounds.candidates[one] = ConfigSummary(config=one, trials=probes, verdicts=verdicts, rounds=(0, 1))
 
     assert rounds.comparison.loses(WINNER) is is_kept
+
+
+@pytest.mark.parametrize(("rates", "is_kept"), [((130.0, 131.0), True), ((130.0, 100.0), False)])
+def test_a_variable_that_is_not_surely_faster_in_the_confirmation_is_not_recommended(tmp_path, rates, is_kept):
+    winner = config(**WINNER.values | {"omp_wait_policy": "passive"})
+    search = dataclasses.replace(context(tmp_path), space=space(on=environment(device="cpu", capability=None)))
+    measured_rates = {winner: rates, WINNER: (100.0, 101.0), config(64): (50.0, 50.5)}
+    finished = [
+        ConfigSummary(
+            config=one, trials=tuple(trial(measured(rate), 0, "confirm", **one.values) for rate in own),
+            verdicts=tuple(map(good, own)), rounds=(0, 1),
+        )
+        for one, own in measured_rates.items()
+    ]  # fmt: skip
+
+    assert proven(search, finished) == measured_rates.keys() - (set() if is_kept else {winner})
+    assert proven(search, [finished[0], finished[2]]) == {winner, config(64)}  # nothing without it ran
 
 
 def test_rounds_do_not_change_what_page_faults_say(tmp_path):

@@ -10,8 +10,9 @@ from autotune.core.results import Outcome
 from autotune.precision.records import PrecisionCheckRequest
 from autotune.sampler.space import change_count
 from autotune.testing import FakeLauncher
+from autotune.testing.machine import Machine
 from autotune.tuning.finalists import check_precision, settled_finalists
-from tests.worlds import config, context, failed, measured, trial
+from tests.worlds import config, context, declared, environment, facts, failed, measured, searched, space, trial
 
 BASE = config(batch_size=64)
 UNDECIDED = {PrecisionCheckRequest: lambda request: Outcome.TIMEOUT}
@@ -51,10 +52,10 @@ def test_without_time_for_both_what_is_undecided_races_if_it_gained_enough(tmp_p
 FOUND = config(64, num_workers=2, channels_last=True)
 
 
-def _beside(tmp_path, *probes, left=30.0, budget=60.0, launcher=None):
+def _beside(tmp_path, *probes, left=30.0, budget=60.0, launcher=None, **options):
     """Who is confirmed after single probes of the baseline and of (configuration, rate or result), losses compared.
 
-    Where the budget leaves no time for an ablation.
+    Where the budget leaves no time for an ablation. `options` are other parts of the context.
     """
     rates = ((BASE, 100.0), *probes)
     trials = [
@@ -66,7 +67,7 @@ def _beside(tmp_path, *probes, left=30.0, budget=60.0, launcher=None):
         )
         for number, (one, rate) in enumerate(rates)
     ]
-    search = context(tmp_path, launcher or FakeLauncher(), trials=trials)
+    search = dataclasses.replace(context(tmp_path, launcher or FakeLauncher(), trials=trials), **options)
     check_precision(search)
     short = TimeBudget(search.history, budget, lambda: budget - left, 0.0)
     return [one.config for one in settled_finalists(dataclasses.replace(search, budget=short))]
@@ -131,3 +132,64 @@ def test_a_finalist_that_is_the_first_one_in_full_precision_by_chance_is_not_the
     confirmed = _beside(tmp_path, (first, 200.0), (twin, 195.0), (near, 193.0), left=80.0, budget=90.0)
 
     assert config(64, channels_last=True) not in confirmed
+
+
+ON_A_CPU = environment(device="cpu", capability=None, mallocs=("glibc",))
+LOADED, KEEPING = config(64, num_workers=2), config(64, num_workers=2, malloc="glibc")
+
+
+@pytest.mark.parametrize(
+    ("rate", "left", "confirmed"),
+    [
+        (280.0, 33.0, [LOADED, KEEPING]),
+        (220.0, 33.0, [LOADED]),  # two probes of one configuration differ by as much
+        (280.0, 25.0, [LOADED]),  # without time for both, the one that needs no proof is confirmed
+    ],
+)
+def test_an_environment_variable_that_leads_by_more_than_luck_races_beside_the_first(tmp_path, rate, left, confirmed):
+    on_a_cpu = space(of=facts(space={}), on=ON_A_CPU)
+
+    assert _beside(tmp_path, (LOADED, 200.0), (KEEPING, rate), left=left, space=on_a_cpu) == confirmed
+
+
+def test_the_variable_of_another_configuration_is_raced_with_the_changes_of_the_first_alone(tmp_path):
+    on_a_cpu = space(of=facts(space={}), on=ON_A_CPU)
+    lucky = config(64, num_workers=2, channels_last=True, num_threads=4, malloc="glibc")
+
+    assert _beside(tmp_path, (LOADED, 200.0), (lucky, 280.0), left=33.0, space=on_a_cpu) == [LOADED, KEEPING]
+
+
+def test_a_variable_that_needs_proof_keeps_its_place_beside_one_with_fewer_changes(tmp_path):
+    on_a_cpu = space(of=facts(space={}), on=ON_A_CPU)
+    kept = config(**FOUND.values | {"malloc": "glibc"})
+
+    found = _beside(tmp_path, (FOUND, 200.0), (kept, 280.0), left=33.0, space=on_a_cpu)
+    more = _beside(tmp_path / "more", (FOUND, 200.0), (kept, 280.0), left=45.0, space=on_a_cpu)
+
+    assert found == [FOUND, kept]
+    assert more[:2] == [FOUND, kept]
+    assert change_count(more[2], BASE) == 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Keeping(Machine):
+    """A machine on which malloc takes a part of computing, of which no page faults tell."""
+
+    kept_factor: float = 1.0
+
+    def computing_seconds(self, config):
+        return super().computing_seconds(config) * (self.kept_factor if config["malloc"] else 1.0)
+
+
+@pytest.mark.parametrize(("factor", "malloc"), [(0.7, "glibc"), (1.0, None)])
+def test_a_short_search_recommends_a_malloc_that_rounds_show_to_gain_and_no_other(tmp_path, factor, malloc):
+    known = declared()
+    known = replace(known, space={name: limit for name, limit in known.space.items() if name != "malloc"})
+    machine = Keeping(kept_factor=factor, cores=4, sample_loading_seconds=1e-7, noise_between_probes=0.02)
+    on = replace(ON_A_CPU, usable_cores=4, default_threads=4)
+    launcher = FakeLauncher(machine=machine, facts=known, environment=on, starting_seconds={"start": 3.0}, seed=1)
+
+    answer = searched(tmp_path, launcher, seed=1, sampler="structured", time_budget_seconds=60)
+
+    assert answer.params["malloc"] == malloc
+    assert launcher.clock() <= 1.1 * 60
