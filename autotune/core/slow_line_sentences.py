@@ -56,7 +56,7 @@ SLOW_LINE_TEXTS: Mapping[str, SlowLineText] = {
     ),
     "copying": SlowLineText(
         "{what} copies with all that is in it, {count:times} a step",
-        "copy what changes: torch.optim.swa_utils.AveragedModel averages in place",
+        "leave it out if nobody changes it in place; torch.optim.swa_utils.AveragedModel averages weights in place",
     ),
     "evaluating": SlowLineText(
         "calls {what}, which trains, without gradients, {count:times} a step",
@@ -119,7 +119,7 @@ SLOW_LINE_TEXTS: Mapping[str, SlowLineText] = {
     ),
     "loop": SlowLineText(
         "many small operations such as {what}, {count:times} a step (estimate, backward pass included)",
-        "one operation on the whole batch: none needs the result of another",
+        "one operation on all at once, such as the whole batch: none needs the result of another",
         "one operation on the whole batch is another model, which is for you to write",
     ),
     "clone": SlowLineText(

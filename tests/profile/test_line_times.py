@@ -1,10 +1,11 @@
 """The timer that looks which line runs, and interrupts everything: also itself."""
 
 import sys
+import time
 
 from autotune.profile.measuring import line_times
 from autotune.profile.measuring.core_time import ThreadMoment
-from autotune.profile.measuring.line_times import LineTimes
+from autotune.profile.measuring.line_times import TIMER_TICK_SECONDS, LineTimes
 from autotune.profile.measuring.stopwatch import Stopwatch
 
 
@@ -39,3 +40,23 @@ def test_while_others_had_its_core_no_line_took_time(monkeypatch):
         lines.look(sys._getframe())
 
     assert lines.parts["data"].total == 2 + 5
+
+
+def test_the_timer_does_not_interrupt_while_it_is_paused():
+    lines = LineTimes(stopwatch := Stopwatch("cpu"), ("data",))
+    stopwatch.begin("data")
+    looks = []
+    lines.look = looks.append
+
+    with lines.watched():
+        lines.pause()
+        looks.clear()
+        until = time.perf_counter() + 100 * TIMER_TICK_SECONDS
+        while time.perf_counter() < until:
+            pass
+        while_paused = len(looks)
+        lines.resume()
+        looks.append(sys._getframe())  # at the latest here the timer's signal, which had to wait, is there
+
+    assert while_paused == 0
+    assert len(looks) > 1

@@ -2,14 +2,16 @@
 
 import pytest
 
+from autotune.profile.measuring.batched import Alone
 from autotune.profile.measuring.line_times import LineTimes
-from autotune.profile.measuring.operations import Operations
-from autotune.profile.measuring.slow_lines import SlowLines
+from autotune.profile.measuring.operations import Called, Operations
+from autotune.profile.measuring.slow_lines import WATCHING_SECONDS, SlowLines
 from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.measuring.user_lines import UserLine
 
 LINE, STEPS, CALLS, OPERATION, PYTHON = UserLine("model.py", "Net.forward", 15), 10, 100, 5e-6, 4e-6
 FORWARD, BACKWARD = CALLS * (OPERATION + PYTHON), 2e-3  # seconds of a step that is not watched
+LEFT = 0.25  # of the operations of a loop, as one operation
 BACKWARD_SHARE = 0.75  # of the backward pass: the loop's, more or less than its share of the forward pass
 
 
@@ -29,3 +31,57 @@ def test_what_watching_added_to_a_loop_is_taken_off_again(watching):
 
     assert loop.kind == "loop"
     assert loop.seconds == pytest.approx(FORWARD + BACKWARD_SHARE * BACKWARD)
+
+
+class Known:
+    """An operation whose time alone is known."""
+
+    def alone(self, calls):
+        return Alone(OPERATION, LEFT)
+
+
+def cost(called, between=0.0, stretch=1.0, part="forward", seconds=FORWARD):
+    """The slow lines where LINE calls an operation in a part of a step, by what was seen in all steps."""
+    lines = LineTimes(Stopwatch("cpu"), (part,))
+    operations = Operations(lines, stretch)
+    operations.called[LINE, "linear", 0] = called
+    for _ in range(STEPS):
+        operations.step()
+    operations.between_steps.update({LINE} if part == "other" else ())
+    operations.inside[part] = called.seconds
+    lines.parts[part].total = lines.parts[part].all[LINE] = lines.parts[part].busy[LINE] = between
+    parts = {"forward": 0.0, "backward": 0.0, part: seconds}
+    return SlowLines(operations, lines, STEPS, parts, "cpu", stretch=stretch).all()
+
+
+def test_operations_that_watching_makes_longer_count_as_long_as_they_take_alone():
+    many = CALLS * STEPS
+
+    (loop,) = cost(Called(count=many, seconds=many * 3 * OPERATION, sample=Known()))
+
+    assert loop.seconds == pytest.approx(CALLS * OPERATION * (1 - LEFT))
+
+
+def test_the_loop_costs_no_more_than_the_part_it_is_in():
+    many = CALLS * STEPS
+
+    (loop,) = cost(Called(count=many, seconds=many * OPERATION), between=many * 1e-3, part="other", seconds=1e-3)
+
+    assert loop.kind == "loop"
+    assert loop.seconds == 1e-3
+
+
+def test_between_steps_that_held_an_evaluation_there_is_no_loop():
+    many, lines = CALLS * STEPS, LineTimes(Stopwatch("cpu"), ("forward",))
+    operations = Operations(lines)
+    operations.called[LINE, "linear", 0] = Called(count=many, seconds=many * OPERATION)
+    operations.between_steps.add(LINE)
+
+    assert SlowLines(operations, lines, STEPS, {"forward": 1.0, "backward": 1.0}, "cpu", stretch=1.0).all() == []
+
+
+def test_what_watching_adds_is_no_code_of_the_users_also_where_others_make_it_longer():
+    (python,) = cost(Called(count=3 * STEPS), between=3 * STEPS * WATCHING_SECONDS, stretch=3.0)
+
+    assert python.kind == "python"
+    assert python.seconds == pytest.approx(0.0, abs=1e-9)

@@ -112,6 +112,7 @@ def test_the_time_of_a_commands_step_belongs_to_the_part_that_took_it(profiled, 
         ("python", "squares = sum(number * number for number in range(20000))"),
         ("waiting", "time.sleep(0.005)"),
         ("zeroing", "optimizer.zero_grad(set_to_none=False)"),
+        ("loop", "squares = [loss.detach() * number for number in range(400)]"),
     ],
 )
 def test_a_line_that_costs_time_is_found_in_a_commands_loop(profiled, kind, line):

@@ -193,6 +193,30 @@ def test_many_small_operations_of_one_line_are_a_loop_and_layers_are_none(tmp_pa
     assert found(tmp_path / "deep", FLOPS.replace("nn.Sequential(", deep), "loop") == []
 
 
+def test_sixteen_operations_of_one_line_are_a_loop_and_micro_batches_are_none(tmp_path):
+    (one,) = found(
+        tmp_path / "loop", in_loss("for row in range(16):", "    inputs[row % 8].sum()", "inputs + 1"), "loop"
+    )
+    assert one.count >= 16
+    micro = {"gradient_accumulation_steps": 32}
+    assert found(tmp_path / "micro", in_loss("inputs + 1"), "loop", values=micro) == []
+
+
+def test_what_torch_does_to_each_parameter_is_no_loop_of_the_users(tmp_path):
+    layers = "nn.Sequential(*(nn.Linear(8, 8) for _ in range(20)))"
+    text = HEAD + (
+        f"""
+def model(): return {layers}
+def batch(batch_size): return torch.randn(batch_size, 8)
+def loss(model, batch):
+    model.state_dict()
+    return model(batch).square().mean()
+"""
+    )
+
+    assert found(tmp_path, text, "loop") == []
+
+
 def test_a_loop_without_gradients_has_no_share_of_the_backward_pass(tmp_path):
     loop = "for row in range(400):\n        inputs[row % 8].sum()"
 

@@ -31,6 +31,7 @@ class BackwardTimes:
 
     def __init__(self, stopwatch: Stopwatch, clock: Callable[[], float] = time.perf_counter) -> None:
         self.seconds = Counter[UserLine | None]()  # of all steps
+        self.passes = 0
         self._stopwatch, self._clock = stopwatch, clock
         self._newest = -1  # number of the node that was made last
         self._now: UserLine | None = NOBODYS
@@ -61,7 +62,9 @@ class BackwardTimes:
 
     def _part_changed(self) -> None:
         self._begins(NOBODYS, None)
-        self._since = self._clock() if self._stopwatch.current == "backward" else None
+        is_on = self._stopwatch.current == "backward"
+        self.passes += is_on
+        self._since = self._clock() if is_on else None
 
 
 def _node(tensor: Tensor) -> Node | None:

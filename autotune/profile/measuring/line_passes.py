@@ -168,8 +168,8 @@ class LinePasses:
         if threading.current_thread() is not threading.main_thread():
             self._leave_out("Python time is not looked at: training does not run in the main thread.")
             return
-        lines = LineTimes(self.stopwatch, self.PYTHON_IN)
-        operations = Operations(lines)
+        lines = LineTimes(self.stopwatch, self.PYTHON_IN, self._stretch)
+        operations = Operations(lines, self._stretch)
         lines.is_counted_elsewhere, self._calls.after = lambda: self._calls.is_inside, lines.restart
         pauses, driving = list[Step](), set[UserLine | None]()
 

@@ -47,10 +47,13 @@ class LineSeconds:
 
 
 class LineTimes:
-    """Times the lines in the given parts while it is entered; to be entered in the main thread."""
+    """Times the lines in the given parts while it is entered; to be entered in the main thread.
 
-    def __init__(self, stopwatch: Stopwatch, parts: tuple[Part, ...]) -> None:
-        self.stopwatch, self._part = stopwatch, ""
+    Others make what is computed longer by the factor `stretch`: then the timer looks as much less often.
+    """
+
+    def __init__(self, stopwatch: Stopwatch, parts: tuple[Part, ...], stretch: float = 1.0) -> None:
+        self.stopwatch, self._part, self._tick = stopwatch, "", TIMER_TICK_SECONDS * stretch
         self.parts: dict[str, LineSeconds] = {part: LineSeconds() for part in parts}
         self._last: ThreadMoment | None = None  # None: in another part
         self.is_counted_elsewhere: Callable[[], bool] = lambda: False
@@ -64,7 +67,7 @@ class LineTimes:
     def watched(self) -> Iterator[None]:
         """Start the timer that looks at the running line, and stop it when the `with` block ends."""
         before = signal.signal(signal.SIGALRM, lambda number, frame: self.look(frame))
-        signal.setitimer(signal.ITIMER_REAL, TIMER_TICK_SECONDS, TIMER_TICK_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, self._tick, self._tick)
         self.stopwatch.listeners.append(self._part_changed)
         self.restart()
         try:
@@ -81,6 +84,16 @@ class LineTimes:
         part = self.stopwatch.current
         self._part = part if part in self.parts else ""
         self._last = moment() if self._part else None
+
+    def pause(self) -> None:
+        """Keep the timer from interrupting this thread until `resume`: that time is counted elsewhere."""
+        self._last = None
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGALRM,))
+
+    def resume(self) -> None:
+        """Let the timer look again, from now on."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGALRM,))
+        self.restart()
 
     def _part_changed(self) -> None:
         last, self._last = self._last, None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import time
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -25,15 +25,19 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from autotune.profile.measuring.backward_times import NOBODYS, BackwardTimes
+from autotune.profile.measuring.batched import Sample
+from autotune.profile.measuring.core_time import moment, spent
 from autotune.profile.measuring.line_times import LineTimes
 from autotune.profile.measuring.stopwatch import freeing_seconds
 from autotune.profile.measuring.user_lines import UserLine, calling_line, user_modules
 
 FEWEST_KEPT = 3  # tensors of one line from as many steps: one may be what the user shows as the last loss
 FEWEST_GROWING = 6  # steps, each with more than the one before: of random sizes one in 720 does that
-FEWEST_CALLS = 32  # of one operation of one module from one line in one step
+FEWEST_CALLS = 16  # of one operation of one module from one line up to a backward pass
 DEPENDENT_SHARE = 0.5  # of these calls, from which on they are layers or time steps, one after the other
-_LOOPS_OF_TORCH = tuple(str(Path(torch.__file__).parent / one) for one in ("nn/utils", "optim"))  # over parameters
+_LOOPS_OF_TORCH = tuple(  # over parameters
+    str(Path(torch.__file__).parent / one) for one in ("nn/utils", "nn/modules/module.py", "optim")
+)
 SHORT_SECONDS = 100e-6  # of an operation: below it, most is what any operation takes, however little it computes
 
 
@@ -45,6 +49,7 @@ class Called:
     seconds: float = 0.0
     dependent: int = 0  # of those calls, whose arguments were made of the result of an earlier one
     of_torch: int = 0  # of those calls, that a loop of torch's makes: nobody can write it otherwise
+    sample: Sample | None = None  # of those calls, if there were many
 
 
 _Name = tuple[UserLine, str]  # of an operation: the user's line, and the function
@@ -60,11 +65,14 @@ class _Made(NamedTuple):
 
 
 class Operations(TorchFunctionMode):
-    """Watches torch's operations; the time between them is that of `lines`."""
+    """Watches torch's operations; the time between them is that of `lines`.
 
-    def __init__(self, lines: LineTimes) -> None:
+    Others make what is computed longer by the factor `stretch`.
+    """
+
+    def __init__(self, lines: LineTimes, stretch: float = 1.0) -> None:
         super().__init__()
-        self._lines, self.backward = lines, BackwardTimes(lines.stopwatch)
+        self._lines, self._stretch, self.backward = lines, stretch, BackwardTimes(lines.stopwatch)
         self._step = 0
         self._module = 0  # id of the one that was called last
         self._made: dict[int, _Made] = {}
@@ -72,6 +80,7 @@ class Operations(TorchFunctionMode):
         self._sizes: dict[_Name, dict[int, int]] = defaultdict(dict)  # elements worked on, by step
         self.inside: Counter[str] = Counter()  # seconds of operations, of all steps, by part
         self.called = defaultdict[tuple[UserLine, str, int], Called](Called)  # by line, operation and module
+        self.between_steps = set[UserLine]()  # lines of `called` that are in the part `other`
         self.needless = defaultdict[UserLine, Called](Called)  # clone() of what nobody changes
         self.changed = defaultdict[UserLine, Called](Called)  # copies made after all
         self.casts = defaultdict[tuple[torch.dtype, torch.dtype], dict[UserLine, Called]](dict)
@@ -94,7 +103,7 @@ class Operations(TorchFunctionMode):
 
     def step(self) -> None:
         """End an optimizer step: copies that nobody changed, nor their source, count as needless."""
-        self._step += 1
+        self._step, self._module = self._step + 1, 0
         for line, seconds, source, copy, of_source, of_copy in self._copies:
             is_needless = (source._version, copy._version) == (of_source, of_copy)
             _add((self.needless if is_needless else self.changed)[line], seconds)
@@ -109,35 +118,48 @@ class Operations(TorchFunctionMode):
         lines.look(frame)
         worked_on = list(_tensors(args))
         self.backward.follow(worked_on, NOBODYS)  # what no operation made
-        began = time.perf_counter()
-        made = func(*args, **(kwargs or {}))
-        seconds = time.perf_counter() - began
-        self.inside[part] += seconds  # type: ignore[assignment]  # a counter of seconds
-        line = calling_line(frame) if part == "forward" else None
-        self.backward.follow([*_tensors([made]), *worked_on], line)  # those that were changed in place, too
-        if line is not None:
-            is_of_torch = frame.f_code.co_filename.startswith(_LOOPS_OF_TORCH)
-            self._note(func, args, kwargs or {}, made, line, seconds, is_of_torch)
-        elif part == "other" and (between := calling_line(frame)) is not None:
-            self._remember(
-                made, between, frozenset()
-            )  # a loop of the user's own keeps what it makes between steps, too
-        if lines.part:
-            lines.restart()
+        lines.pause()  # a signal takes longer than a small operation
+        try:
+            began = moment()
+            made = func(*args, **(kwargs or {}))
+            seconds = spent(began, moment()).stretched(self._stretch)
+            self._seen(func, args, kwargs or {}, made, frame, worked_on, seconds)
+        finally:
+            lines.resume()
         return made
 
-    def _note(
-        self, func: Any, arguments: Any, options: Any, made: Any, line: UserLine, seconds: float, is_of_torch: bool
+    def _seen(
+        self, func: Any, args: Any, options: Any, made: Any, frame: FrameType, worked_on: list[Tensor], seconds: float
     ) -> None:
-        name, worked_on = getattr(func, "__name__", ""), list(_tensors(arguments))
+        part = self._lines.part
+        self.inside[part] += seconds  # type: ignore[assignment]  # a counter of seconds
+        line = calling_line(frame) if part in ("forward", "other") else None
+        # Those that were changed in place, too.
+        self.backward.follow([*_tensors([made]), *worked_on], line if part == "forward" else NOBODYS)
+        if line is not None:
+            is_of_torch = frame.f_code.co_filename.startswith(_LOOPS_OF_TORCH)
+            called = self._note_call(func, worked_on, made, line, seconds, is_of_torch)
+            if called.count == FEWEST_CALLS * max(1, self.backward.passes):  # of a loop: others would be many
+                called.sample = Sample.of(func, args, options)
+            if part == "other":  # of a loop of the user's own
+                self.between_steps.add(line)
+            elif isinstance(made, Tensor):
+                self._note(func, args, options, made, line, seconds)
+
+    def _note_call(
+        self, func: Any, worked_on: list[Tensor], made: Any, line: UserLine, seconds: float, is_of_torch: bool
+    ) -> Called:
+        name = getattr(func, "__name__", "")
         passed = frozenset[_Name]().union(*map(self._passed, worked_on))
         called = self.called[line, name, self._module]
         _add(called, seconds)
         called.dependent += (line, name) in passed
         called.of_torch += is_of_torch
         self._remember(made, line, passed | {(line, name)})
-        if not isinstance(made, Tensor):
-            return
+        return called
+
+    def _note(self, func: Any, arguments: Any, options: Any, made: Tensor, line: UserLine, seconds: float) -> None:
+        name, worked_on = getattr(func, "__name__", ""), list(_tensors(arguments))
         sizes = self._sizes[line, name]
         sizes[self._step] = sizes.get(self._step, 0) + sum(one.numel() for one in worked_on)
         if made.dtype is torch.float64:
@@ -191,17 +213,26 @@ class Operations(TorchFunctionMode):
                 found[line, name] = added(one for key, one in self.called.items() if key[:2] == (line, name))
         return found
 
+    def of_loop(self, line: UserLine) -> tuple[float, float]:
+        """Return the seconds of a loop's operations in all steps, and the share that one on everything would take."""
+        whole = left = 0.0
+        for one in (called for key, called in self.called.items() if key[0] == line):
+            alone = one.sample.alone(one.count // self._step) if one.sample else None
+            seconds = min(one.seconds, alone.seconds * one.count * self._stretch) if alone else one.seconds
+            whole, left = whole + seconds, left + seconds * (alone.left if alone else 0.0)
+        return whole, left / whole if whole else 0.0
+
     def loops(self) -> dict[UserLine, tuple[str, Called]]:
         """Return lines that call one short operation many times a step, with all that they call.
 
-        None of these calls needs the result of another, but for a few.
+        None of these calls needs the result of another, but for a few. Micro-batches are no loop of the user's.
         """
-        found = {}
+        found, passes = {}, max(self._step, self.backward.passes)
         for (line, name, _), one in self.called.items():
-            is_often = one.count - one.of_torch >= FEWEST_CALLS * self._step
+            is_often = one.count - one.of_torch >= FEWEST_CALLS * passes
             if is_often and one.dependent < DEPENDENT_SHARE * one.count and line not in found:
                 everything = added(other for key, other in self.called.items() if key[0] == line)
-                if everything.seconds < SHORT_SECONDS * everything.count:
+                if everything.seconds < SHORT_SECONDS * self._stretch * everything.count:
                     found[line] = shown_operation(name), everything
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import torch
 
@@ -15,7 +15,8 @@ from autotune.profile.measuring.user_lines import UserLine, slow_line
 from autotune.profile.records import SlowLine, Slowness
 
 DOUBLE_SIZE = 512  # of the square matrices whose products compare float64 with float32
-WATCHING_SECONDS = 10e-6  # that watching adds between two operations, at most: half of it and a tenth were seen
+# That watching adds between two operations: half of it and a tenth were seen, and, beside other work, three times it.
+WATCHING_SECONDS, MOST_WATCHING_SECONDS = 10e-6, 30e-6
 
 
 class SlowLines:
@@ -40,48 +41,70 @@ class SlowLines:
         python = [one for one in self._python() if one.place.partition(" in ")[2] not in within]
         return [*loops, *python, *self._doubles(), *self._casts(), *self._clones(), *self._growing()]
 
-    def _beside(self, line: UserLine, seconds: float, watching: float = WATCHING_SECONDS) -> float:
+    def _beside(self, line: UserLine, seconds: float, watching: float) -> float:
         """Return what `seconds` of all steps, between operations of that line, are in one step that is not watched."""
         count = sum(one.count for (of, _, _), one in self._operations.called.items() if of == line)
-        return max(0.0, seconds - count * watching) / self._steps
+        return max(0.0, seconds - count * watching * self._stretch) / self._steps
 
-    def _watching(self) -> float:
-        """Return the seconds that watching added between two operations: the forward pass took so much longer."""
-        between, inside = self._lines.parts["forward"], self._operations.inside["forward"]
+    def _watching(self, part: str) -> float:
+        """Return the seconds that watching added between two operations, without others.
+
+        The part took so much longer.
+        """
+        between, inside = self._lines.parts[part], self._operations.inside[part]
         watched = (between.total + between.unseen) * self._stretch + inside
-        count = sum(one.count for one in self._operations.called.values())
-        added = (watched - self._parts["forward"] * self._steps) / max(1, count)
-        return min(WATCHING_SECONDS, max(0.0, added))
+        count = sum(one.count for (line, _, _), one in self._operations.called.items() if self._part(line) == part)
+        added = (watched - self._parts[part] * self._steps) / max(1, count)
+        return min(MOST_WATCHING_SECONDS, max(0.0, added / self._stretch))
+
+    def _part(self, line: UserLine) -> str:
+        return "other" if line in self._operations.between_steps else "forward"
 
     def _python(self) -> list[SlowLine]:
         """Return lines that compute or wait outside of torch, without time in which others had their core."""
         found = []
         for part, seconds in self._lines.parts.items():
-            own = Counter[UserLine]()
-            for line in seconds.busy.keys() - {self._driving}:
-                passed = seconds.spent(line).stretched(self._stretch)
-                own[line] = self._beside(line, passed * seconds.factor)  # type: ignore[assignment]
-            for line, of_function in by_function(own).items():
+            for line, of_function in by_function(self._own(part)).items():
                 kind: Slowness = "waiting" if seconds.idle[line] > seconds.busy[line] else "python"
                 found.append(slow_line(kind, line, line.function, 1.0, min(of_function, self._parts[part])))
         return found
 
+    def _own(self, part: str) -> Counter[UserLine]:
+        """Return the seconds of a step that lines take outside of torch."""
+        own, seconds = Counter[UserLine](), self._lines.parts[part]
+        watching = max(WATCHING_SECONDS, self._watching(part))
+        for line in seconds.busy.keys() - {self._driving}:
+            passed = seconds.spent(line).stretched(self._stretch)
+            own[line] = self._beside(line, passed * seconds.factor, watching)  # type: ignore[assignment]
+        return own
+
     def _loops(self) -> list[SlowLine]:
-        """Return loops over small operations; of the backward pass a line takes its share in watched steps."""
-        lines, between, watching = self._operations.loops(), self._lines.parts["forward"].all, self._watching()
-        backward = self._operations.backward.seconds
-        counts = Counter[UserLine]()
-        for line, (_, called) in lines.items():
-            beside = self._beside(line, between[line] * self._stretch, watching)
-            forward = min(called.seconds / self._steps + beside, self._parts["forward"])
-            share = backward[line] / (backward.total() or 1.0)
-            counts[line] = forward + share * self._parts["backward"]  # type: ignore[assignment]  # a counter of seconds
+        """Return loops over small operations, with what their function does outside of torch.
+
+        Of the backward pass a line takes its share in watched steps. What one operation on everything takes is left.
+        """
+        lines = {line: one for line, one in self._operations.loops().items() if self._part(line) in self._lines.parts}
+        backward, counts, later = self._operations.backward.seconds, Counter[UserLine](), Counter[UserLine]()
+        for line in lines:
+            part = self._part(line)
+            beside = self._beside(line, self._lines.parts[part].all[line] * self._stretch, self._watching(part))
+            inside, left = self._operations.of_loop(line)
+            share = (1 - left) * backward[line] / (backward.total() or 1.0)
+            counts[line] = beside + (1 - left) * inside / self._steps  # type: ignore[assignment]  # counters of seconds
+            later[line] = share * self._parts["backward"]  # type: ignore[assignment]
         return [
             slow_line(
-                "loop", line, lines[line][0], lines[line][1].count / self._steps, min(seconds, self._passes)
+                "loop", line, lines[line][0], lines[line][1].count / self._steps,
+                min(seconds + self._around(line, lines), self._parts[self._part(line)])
+                + sum(gradients for other, gradients in later.items() if _are_together(other, line)),
             )
             for line, seconds in by_function(counts).items()
         ]  # fmt: skip
+
+    def _around(self, loop: UserLine, loops: Container[UserLine]) -> float:
+        """Return the seconds outside of torch of all lines in the function of `loop` that are no loops themselves."""
+        own = [one for part in self._lines.parts for one in self._own(part).items()]
+        return sum(seconds for line, seconds in own if _are_together(line, loop) and line not in loops)
 
     def _doubles(self) -> list[SlowLine]:
         """Return the line of float64; float32 is assumed to be as much faster as in a matrix product."""
@@ -121,3 +144,8 @@ class SlowLines:
 
     def _called(self, kind: Slowness, line: UserLine, what: str, called: Called) -> SlowLine:
         return slow_line(kind, line, what, called.count / self._steps, called.seconds / self._steps)
+
+
+def _are_together(line: UserLine, other: UserLine) -> bool:
+    """Return whether two lines are in the same function."""
+    return (line.file, line.function) == (other.file, other.function)

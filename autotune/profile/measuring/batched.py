@@ -1,0 +1,89 @@
+"""The operations of a loop, timed alone on copies: as the loop calls them, and once on all that it goes through.
+
+Watched, each meets caches that watching filled, and takes up to three times as long.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from autotune.targets.peek import random_state_kept
+
+MOST_ELEMENTS = 2**22  # of what is copied: 16 MiB of float32
+LEAST_CALLS, MOST_CALLS = 2, 256  # that are timed
+ROUNDS = 5
+
+
+class Alone(NamedTuple):
+    """What an operation takes alone."""
+
+    seconds: float  # of one call, of processor time
+    left: float  # the share of the time of all calls that one call on all their arguments takes, 0..1
+
+
+class Sample(NamedTuple):
+    """One of many calls of an operation, with copies of its arguments."""
+
+    func: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+    is_shared: tuple[bool, ...]  # by all calls, such as a parameter
+
+    @classmethod
+    def of(cls, func: Callable[..., Any], arguments: Any, options: Any) -> Sample | None:
+        """Return a call that can be taken again; None: its arguments are too large to be copied, or cannot be."""
+        if _elements([*arguments, *options.values()]) * LEAST_CALLS > MOST_ELEMENTS:
+            return None
+        is_shared = tuple(isinstance(one, nn.Parameter) for one in arguments)
+        try:
+            copied = {name: _copied(one) for name, one in options.items()}
+            return cls(func, tuple(map(_copied, arguments)), copied, is_shared)
+        except Exception:  # torch's own, or a subclass's: the training goes on
+            return None
+
+    def alone(self, calls: int) -> Alone | None:
+        """Return what it takes alone, if a loop has so many calls of it; None: it cannot be taken again."""
+        calls = max(LEAST_CALLS, min(calls, MOST_CALLS, MOST_ELEMENTS // max(1, _elements(self.arguments))))
+        with torch.no_grad(), random_state_kept():
+            try:
+                seconds = self._seconds(self.arguments, calls) / calls
+            except Exception:  # torch's own: it may need gradients
+                return None
+            for join in (torch.stack, torch.cat):
+                try:
+                    whole = self._seconds(self._joined(join, calls), 1)
+                except Exception:  # torch's own: shapes that do not fit
+                    continue
+                return Alone(seconds, min(1.0, whole / (calls * seconds)) if seconds else 0.0)
+        return Alone(seconds, 0.0)
+
+    def _joined(self, join: Callable[[list[Tensor]], Tensor], calls: int) -> tuple[Any, ...]:
+        return tuple(
+            join([one] * calls) if isinstance(one, Tensor) and not is_shared and one.dim() else one
+            for one, is_shared in zip(self.arguments, self.is_shared, strict=True)
+        )
+
+    def _seconds(self, arguments: tuple[Any, ...], calls: int) -> float:
+        found = list[float]()
+        for _ in range(ROUNDS):
+            began = time.thread_time()
+            for _ in range(calls):
+                self.func(*arguments, **self.options)
+            found.append(time.thread_time() - began)
+        return min(found)
+
+
+def _elements(arguments: Any) -> int:
+    within = (one for one in arguments if type(one) in (list, tuple))
+    return sum(one.numel() for one in arguments if isinstance(one, Tensor)) + sum(map(_elements, within))
+
+
+def _copied(one: Any) -> Any:
+    if isinstance(one, Tensor):
+        return one.detach().clone()
+    return type(one)(map(_copied, one)) if type(one) in (list, tuple) else one
