@@ -40,7 +40,7 @@ class Known:
         return Alone(OPERATION, LEFT)
 
 
-def cost(called, between=0.0, stretch=1.0, part="forward", seconds=FORWARD):
+def cost(called, between=0.0, stretch=1.0, part="forward", seconds=FORWARD, gradients=0.0):
     """The slow lines where LINE calls an operation in a part of a step, by what was seen in all steps."""
     lines = LineTimes(Stopwatch("cpu"), (part,))
     operations = Operations(lines, stretch)
@@ -49,17 +49,40 @@ def cost(called, between=0.0, stretch=1.0, part="forward", seconds=FORWARD):
         operations.step()
     operations.between_steps.update({LINE} if part == "other" else ())
     operations.inside[part] = called.seconds
+    operations.backward.seconds[LINE] = gradients
     lines.parts[part].total = lines.parts[part].all[LINE] = lines.parts[part].busy[LINE] = between
     parts = {"forward": 0.0, "backward": 0.0, part: seconds}
     return SlowLines(operations, lines, STEPS, parts, "cpu", stretch=stretch).all()
 
 
-def test_operations_that_watching_makes_longer_count_as_long_as_they_take_alone():
+@pytest.mark.parametrize(("gradients", "share"), [(0.0, 1.0), (1.0, 1 - LEFT)], ids=["for a log", "of the loss"])
+def test_operations_that_watching_makes_longer_count_as_long_as_they_take_alone(gradients, share):
     many = CALLS * STEPS
 
-    (loop,) = cost(Called(count=many, seconds=many * 3 * OPERATION, sample=Known()))
+    called = Called(
+        count=many, seconds=many * 3 * OPERATION, sample=Known(), alike=many, alike_seconds=many * 3 * OPERATION
+    )
+    (loop,) = cost(called, gradients=gradients)
 
-    assert loop.seconds == pytest.approx(CALLS * OPERATION * (1 - LEFT))
+    assert loop.seconds == pytest.approx(CALLS * OPERATION * share)
+
+
+def test_a_call_that_works_on_more_counts_for_more():
+    many, small = CALLS * STEPS, CALLS * STEPS // 2
+    seconds = many * 2 * OPERATION + (many - small) * 20 * OPERATION  # half of the calls take 20 times more
+
+    (loop,) = cost(
+        Called(
+            count=many,
+            seconds=many * OPERATION + seconds,
+            sample=Known(),
+            alike=small,
+            alike_seconds=small * 3 * OPERATION,
+        ),
+        seconds=1.0,
+    )
+
+    assert loop.seconds == pytest.approx(CALLS * OPERATION * 11)
 
 
 def test_the_loop_costs_no_more_than_the_part_it_is_in():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -34,10 +35,15 @@ class Sample(NamedTuple):
     options: dict[str, Any]
     is_shared: tuple[bool, ...]  # by all calls, such as a parameter
 
+    @property
+    def elements(self) -> int:
+        """The elements of all its tensors, but for options."""
+        return elements_of(self.arguments)
+
     @classmethod
     def of(cls, func: Callable[..., Any], arguments: Any, options: Any) -> Sample | None:
         """Return a call that can be taken again; None: its arguments are too large to be copied, or cannot be."""
-        if _elements([*arguments, *options.values()]) * LEAST_CALLS > MOST_ELEMENTS:
+        if elements_of([*arguments, *options.values()]) * LEAST_CALLS > MOST_ELEMENTS:
             return None
         is_shared = tuple(isinstance(one, nn.Parameter) for one in arguments)
         try:
@@ -48,7 +54,7 @@ class Sample(NamedTuple):
 
     def alone(self, calls: int) -> Alone | None:
         """Return what it takes alone, if a loop has so many calls of it; None: it cannot be taken again."""
-        calls = max(LEAST_CALLS, min(calls, MOST_CALLS, MOST_ELEMENTS // max(1, _elements(self.arguments))))
+        calls = max(LEAST_CALLS, min(calls, MOST_CALLS, MOST_ELEMENTS // max(1, self.elements)))
         with torch.no_grad(), random_state_kept():
             try:
                 seconds = self._seconds(self.arguments, calls) / calls
@@ -75,12 +81,13 @@ class Sample(NamedTuple):
             for _ in range(calls):
                 self.func(*arguments, **self.options)
             found.append(time.thread_time() - began)
-        return min(found)
+        return median(found)
 
 
-def _elements(arguments: Any) -> int:
+def elements_of(arguments: Any) -> int:
+    """Return the elements of all tensors among arguments, also those in lists."""
     within = (one for one in arguments if type(one) in (list, tuple))
-    return sum(one.numel() for one in arguments if isinstance(one, Tensor)) + sum(map(_elements, within))
+    return sum(one.numel() for one in arguments if isinstance(one, Tensor)) + sum(map(elements_of, within))
 
 
 def _copied(one: Any) -> Any:

@@ -25,7 +25,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from autotune.profile.measuring.backward_times import NOBODYS, BackwardTimes
-from autotune.profile.measuring.batched import Sample
+from autotune.profile.measuring.batched import Sample, elements_of
 from autotune.profile.measuring.core_time import moment, spent
 from autotune.profile.measuring.line_times import LineTimes
 from autotune.profile.measuring.stopwatch import freeing_seconds
@@ -50,6 +50,8 @@ class Called:
     dependent: int = 0  # of those calls, whose arguments were made of the result of an earlier one
     of_torch: int = 0  # of those calls, that a loop of torch's makes: nobody can write it otherwise
     sample: Sample | None = None  # of those calls, if there were many
+    alike: int = 0  # later calls, on as many elements as that
+    alike_seconds: float = 0.0
 
 
 _Name = tuple[UserLine, str]  # of an operation: the user's line, and the function
@@ -141,6 +143,8 @@ class Operations(TorchFunctionMode):
             called = self._note_call(func, worked_on, made, line, seconds, is_of_torch)
             if called.count == FEWEST_CALLS * max(1, self.backward.passes):  # of a loop: others would be many
                 called.sample = Sample.of(func, args, options)
+            elif called.sample and called.sample.elements == elements_of(args):
+                called.alike, called.alike_seconds = called.alike + 1, called.alike_seconds + seconds
             if part == "other":  # of a loop of the user's own
                 self.between_steps.add(line)
             elif isinstance(made, Tensor):
@@ -218,7 +222,10 @@ class Operations(TorchFunctionMode):
         whole = left = 0.0
         for one in (called for key, called in self.called.items() if key[0] == line):
             alone = one.sample.alone(one.count // self._step) if one.sample else None
-            seconds = min(one.seconds, alone.seconds * one.count * self._stretch) if alone else one.seconds
+            seconds = one.seconds
+            if alone and one.alike:  # else others are larger or smaller
+                more = one.alike_seconds / one.alike - alone.seconds * self._stretch  # of each, because it is watched
+                seconds = max(0.0, seconds - max(0.0, more) * one.count)
             whole, left = whole + seconds, left + seconds * (alone.left if alone else 0.0)
         return whole, left / whole if whole else 0.0
 
