@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.nn import functional as F  # noqa: N812
 
 from autotune.profile.measuring.batched import MOST_ELEMENTS, Sample
@@ -25,6 +25,14 @@ def test_an_operation_of_a_loop_is_taken_again_alone_and_on_everything(func, arg
 
     assert alone.seconds >= 0
     assert 0 <= alone.left <= 1
+
+
+def test_among_ranks_nothing_is_taken_again(tmp_path):
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        assert Sample.of(F.linear, (torch.ones(4), WEIGHT), {}) is None
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_what_shapes_do_not_allow_at_once_is_not_left():

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from autotune.targets.peek import random_state_kept
 
@@ -42,7 +42,12 @@ class Sample(NamedTuple):
 
     @classmethod
     def of(cls, func: Callable[..., Any], arguments: Any, options: Any) -> Sample | None:
-        """Return a call that can be taken again; None: its arguments are too large to be copied, or cannot be."""
+        """Return a call that can be taken again; None: its arguments are too large to be copied, or cannot be.
+
+        None also among ranks: it may be an exchange, which the others would not take again.
+        """
+        if distributed.is_available() and distributed.is_initialized():
+            return None
         if elements_of([*arguments, *options.values()]) * LEAST_CALLS > MOST_ELEMENTS:
             return None
         is_shared = tuple(isinstance(one, nn.Parameter) for one in arguments)
