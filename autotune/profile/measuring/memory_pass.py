@@ -35,7 +35,7 @@ FEWEST_PLAIN_STEPS, MOST_PLAIN_STEPS, MOST_PLAIN_SECONDS = 3, 12, 1.0
 MOST_COUNTED_STEPS = 3  # until one has no other work in it, such as an evaluation
 
 
-class Trained(NamedTuple):
+class TensorHolders(NamedTuple):
     """What holds tensors for as long as training goes on, after its first step."""
 
     models: Sequence[torch.nn.Module]  # that train
@@ -67,7 +67,7 @@ class MemoryPass:
         self._at_peak: HeldBytes | None = None  # of tensors
         self._peak: MemoryPeak | None = None
         self._tensors: Breakdown | None = None
-        self._trained = Trained((), ())
+        self._holders = TensorHolders((), ())
         self._padding: Padding | None = None
 
     def begin(self) -> None:
@@ -75,10 +75,10 @@ class MemoryPass:
         if self._device == "cpu":
             self._before, self._resident = held_bytes(), process_bytes("VmRSS") or 0
 
-    def steps(self, trained: Trained) -> Generator[None, Step, int]:
+    def steps(self, holders: TensorHolders) -> Generator[None, Step, int]:
         """Take the steps of this pass; return their number."""
-        self._trained, self._model_bytes = trained, _bytes_of([*trained.models, *trained.others])
-        self._padding = Padding(trained.models[0])
+        self._holders, self._model_bytes = holders, _bytes_of([*holders.models, *holders.others])
+        self._padding = Padding(holders.models[0])
         devices.synchronize(self._device)
         meter, began, count = MemoryMeter(self._device), time.perf_counter(), 0
         with self._told_of_batches(self._padding.note):
@@ -90,7 +90,7 @@ class MemoryPass:
                 count += 1
         devices.synchronize(self._device)
         self._peak = meter.read()
-        if not trained.is_compiled:
+        if not holders.is_compiled:
             count += yield from self._count_tensors()
         return count
 
@@ -98,7 +98,7 @@ class MemoryPass:
         """Return the readings; None if no step was taken."""
         if self._peak is None or self._padding is None:
             return None
-        optimizers = self._trained.optimizers
+        optimizers = self._holders.optimizers
         trained = [one for each in optimizers for group in each.param_groups for one in group["params"]]
         states = state_bytes([(tuple(one.shape), one.element_size()) for one in trained])
         peak = self._peak
@@ -130,7 +130,7 @@ class MemoryPass:
         self._at_peak = held_bytes() if self._device == "cpu" else None
 
     def _count_tensors(self) -> Generator[None, Step, int]:
-        models, optimizers, others, averaged, _ = self._trained
+        models, optimizers, others, averaged, _ = self._holders
         count, is_whole = 0, False
         while not is_whole and count < MOST_COUNTED_STEPS:
             ledger = StepLedger(

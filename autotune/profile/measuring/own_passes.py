@@ -18,7 +18,7 @@ from autotune.errors import TargetError
 from autotune.profile.measuring.calls import CALLS, WatchedCall
 from autotune.profile.measuring.line_passes import FromTheStart, LinePasses, Passing, counts
 from autotune.profile.measuring.loading import LoadedLines
-from autotune.profile.measuring.memory_pass import MemoryPass, Trained
+from autotune.profile.measuring.memory_pass import MemoryPass, TensorHolders
 from autotune.profile.measuring.module_times import ModuleTimes
 from autotune.profile.measuring.own_parts import OwnParts
 from autotune.profile.measuring.trace import captured, traced
@@ -74,7 +74,7 @@ class UserLoopPasses(LinePasses):
         others = others_than(models)
         if world_size() == 1 and not _replicates():
             self._between += yield from self._memory.steps(
-                Trained(models, self.parts.optimizers, others, is_compiled=is_compiled)
+                TensorHolders(models, self.parts.optimizers, others, is_compiled=is_compiled)
             )
             self._work = WorkPass(models, self.stopwatch, self._device, compiles=is_compiled)
         else:

@@ -22,7 +22,7 @@ from autotune.profile.judge import expensive_lines
 from autotune.profile.measuring.line_passes import FromTheStart, LinePasses, Passing
 from autotune.profile.measuring.loading import LoadedLines
 from autotune.profile.measuring.memory_history import MemoryHistory
-from autotune.profile.measuring.memory_pass import MemoryPass, Trained
+from autotune.profile.measuring.memory_pass import MemoryPass, TensorHolders
 from autotune.profile.measuring.module_times import ModuleTimes
 from autotune.profile.measuring.samples import Samples
 from autotune.profile.measuring.stopwatch import replaced
@@ -82,7 +82,7 @@ class OurLoopPasses(LinePasses):
         yield from self._time_parts()
         if self._extent == "whole" and not self._has_others:
             with self._history.recorded():
-                self._between += yield from self._memory.steps(self._in_memory())
+                self._between += yield from self._memory.steps(self._holders())
         if self._training.plan.compiles:
             self._leave_out("Modules and lines are not distinguished in a compiled model.")
         elif self._extent == "brief":
@@ -161,12 +161,12 @@ class OurLoopPasses(LinePasses):
         self._between += steps
         self._found = replace(self._found, modules=times.result(steps))
 
-    def _in_memory(self) -> Trained:
+    def _holders(self) -> TensorHolders:
         training, update = self._training, self._training.update
         assert update is not None, "steps have been taken"
         averaged = [update.averaged] if isinstance(update.averaged, nn.Module) else []
         others = others_than([training.model, *averaged])
-        return Trained([training.model], update.optimizers, others, averaged, training.plan.compiles)
+        return TensorHolders([training.model], update.optimizers, others, averaged, training.plan.compiles)
 
     @contextmanager
     def _told_of_batches(self, tell: Callable[[Any], None]) -> Iterator[None]:
