@@ -63,9 +63,9 @@ SLOW_LINE_TEXTS: Mapping[str, SlowLineText] = {
         "detach() the outputs that the loss has, or evaluate now and then",
     ),
     "teacher": SlowLineText(
-        "calls a {what} that does not train, {count:times} a step",
-        "keep what it gives for samples that come again unchanged; or compute it in lower precision",
-        "the loss learns from what it gives; to keep that is for you to write",
+        "calls {what}, which no optimizer trains, without gradients, {count:times} a step",
+        "keep what it gives where neither its weights nor its inputs change; else compute it in lower precision",
+        "the loss learns from what it gives; how to keep that is for you to write",
     ),
     "metric": SlowLineText(
         "{what} of torchmetrics is called, {count:times} a step: it computes its value each time",

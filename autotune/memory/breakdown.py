@@ -217,6 +217,8 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
 
     def _ends(self, name: str) -> Any:
         def ends(module: Any, arguments: Any, output: Any) -> None:
+            if self._running[-1:] != [name]:  # it had begun before: it steps in its own forward pass
+                return
             self._running.pop()
             if name in self._blocks:
                 for one in tensors(output):

@@ -33,7 +33,7 @@ Slowness = Literal[
     "printing",  # print(), a tensor as text
     "copying",  # copy.deepcopy
     "evaluating",  # the model that trains is called without gradients
-    "teacher",  # a model that does not train is called without gradients
+    "teacher",  # a model that no optimizer trains is called without gradients
     "metric",  # a metric of torchmetrics computes its value
     "hook",  # a hook of the user's on a module or on gradients
     "zeroing",  # zero_grad(set_to_none=False)

@@ -207,7 +207,7 @@ def headline(recommendation: Recommendation) -> str:
 
 
 def _by_score(recommendation: Recommendation) -> Recommendation:
-    """Return it with the gain of its objective's score in the place of the speed-up, if that is not speed."""
+    """Return the recommendation with the gain of its score as its speed-up, if its objective is not speed."""
     known = recommendation.achieved
     if known is None or known.gain is None or objective_of(recommendation.goal).is_speed:
         return recommendation

@@ -68,12 +68,6 @@ def named_parts(models: Sequence[nn.Module]) -> dict[str, nn.Module]:
     return found
 
 
-def others_than(models: Iterable[nn.Module]) -> list[nn.Module]:
-    """Return the outermost modules that are alive besides these models, such as a teacher or a loss."""
-    known = {id(part) for one in models for part in one.modules()}
-    return [one for one in map(unwrapped, outermost(live_modules())) if id(one) not in known]
-
-
 def hook_calls(
     module: nn.Module, begins: Callable[..., None], ends: Callable[..., None] | None = None
 ) -> Callable[[], None]:

@@ -24,7 +24,7 @@ def test_an_operation_of_a_loop_is_taken_again_alone_and_on_everything(func, arg
     alone = Sample.of(func, arguments, {}).alone(32)
 
     assert alone.seconds >= 0
-    assert 0 <= alone.left <= 1
+    assert 0 <= alone.joined_share <= 1
 
 
 def test_among_ranks_nothing_is_taken_again(tmp_path):
@@ -35,8 +35,18 @@ def test_among_ranks_nothing_is_taken_again(tmp_path):
         distributed.destroy_process_group()
 
 
+def test_an_operation_whose_result_grows_with_the_square_of_its_calls_is_not_taken_on_everything():
+    vector = torch.ones(300)  # joined, 256 of them would make 44 GiB
+
+    assert Sample.of(torch.outer, (vector, vector), {}).alone(256).joined_share == 0.0
+
+
+def test_a_call_with_a_generator_of_the_trainings_is_not_taken_again():
+    assert Sample.of(torch.rand, (3,), {"generator": torch.Generator()}) is None
+
+
 def test_what_shapes_do_not_allow_at_once_is_not_left():
-    assert Sample.of(torch.matmul, (torch.ones(2, 3), torch.ones(3)), {}).alone(5).left == 0.0
+    assert Sample.of(torch.matmul, (torch.ones(2, 3), torch.ones(3)), {}).alone(5).joined_share == 0.0
 
 
 @pytest.mark.parametrize("where", ["arguments", "options", "list"])

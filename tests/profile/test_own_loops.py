@@ -361,6 +361,7 @@ class Teacher(nn.Module):
 
 student, teacher = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 8)), Teacher().eval()
 optimizer, criterion = torch.optim.Adam(student.parameters()), nn.MSELoss()
+never_called = nn.Linear(64, 4096)
 data = TensorDataset(torch.randn(512, 64))
 for epoch in range(1000):
     for (inputs,) in DataLoader(data, batch_size=32):
@@ -462,3 +463,47 @@ def test_modules_that_are_scripted_or_take_no_memory_do_not_end_the_training(pro
     }  # its Python form has the same weights, and lives, too
     assert "Teacher" in {one.what for one in result.slow_lines if one.kind == "teacher"}
     assert result.memory.tensors.categories["parameters"] == STUDENT_BYTES + TEACHER_BYTES
+
+
+STEPS_INSIDE = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Meta(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 8)
+        self.optimizer = torch.optim.SGD(self.layer.parameters(), lr=0.01)
+    def forward(self, inputs):
+        self.optimizer.zero_grad()
+        self.layer(inputs).square().mean().backward()
+        self.optimizer.step()
+
+meta = Meta()
+for epoch in range(1000):
+    for (inputs,) in DataLoader(TensorDataset(torch.randn(512, 64)), batch_size=32):
+        meta(inputs)
+"""
+
+
+def test_a_module_that_steps_in_its_own_forward_pass_trains_on(profiled):
+    result = profiled(STEPS_INSIDE)
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert "layer" in {one.name for one in result.modules}
+
+
+def test_what_follows_a_model_without_gradients_is_no_forward_pass(profiled):
+    acts = """        with torch.no_grad():
+            model(inputs)
+        burn(20)
+        optimizer.zero_grad()
+"""
+    result = profiled(
+        FAST + LOOP.replace("        optimizer.zero_grad()\n", "").replace("        loss =", f"{acts}        loss =")
+    )
+
+    assert result.outcome is Outcome.OK, result.failure
+    found = {one.part: one.seconds for one in result.parts}
+    assert found["other"] > 0.02 > found["forward"], found

@@ -5,6 +5,7 @@ Watched, each meets caches that watching filled, and takes up to three times as 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from statistics import median
@@ -24,7 +25,7 @@ class Alone(NamedTuple):
     """What an operation takes alone."""
 
     seconds: float  # of one call, of processor time
-    left: float  # the share of the time of all calls that one call on all their arguments takes, 0..1
+    joined_share: float  # of the time of all calls, that one call on all their arguments takes, 0..1
 
 
 class Sample(NamedTuple):
@@ -37,16 +38,19 @@ class Sample(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """The elements of all its tensors, but for options."""
+        """The elements of all tensors among its arguments, without those of its options."""
         return elements_of(self.arguments)
 
     @classmethod
     def of(cls, func: Callable[..., Any], arguments: Any, options: Any) -> Sample | None:
         """Return a call that can be taken again; None: its arguments are too large to be copied, or cannot be.
 
-        None also among ranks: it may be an exchange, which the others would not take again.
+        None also among ranks: it may be an exchange, which the others would not take again. None with a generator,
+        whose state is the training's.
         """
         if distributed.is_available() and distributed.is_initialized():
+            return None
+        if any(isinstance(one, torch.Generator) for one in (*arguments, *options.values())):
             return None
         if elements_of([*arguments, *options.values()]) * LEAST_CALLS > MOST_ELEMENTS:
             return None
@@ -58,19 +62,24 @@ class Sample(NamedTuple):
             return None
 
     def alone(self, calls: int) -> Alone | None:
-        """Return what it takes alone, if a loop has so many calls of it; None: it cannot be taken again."""
+        """Return what one of so many calls takes alone; None: it cannot be taken again."""
         calls = max(LEAST_CALLS, min(calls, MOST_CALLS, MOST_ELEMENTS // max(1, self.elements)))
         with torch.no_grad(), random_state_kept():
             try:
+                size = elements_of([self.func(*self.arguments, **self.options)])
                 seconds = self._seconds(self.arguments, calls) / calls
             except Exception:  # torch's own: it may need gradients
                 return None
-            for join in (torch.stack, torch.cat):
+            together = min(calls, math.isqrt(MOST_ELEMENTS // max(1, size)))  # an outer product grows with its square
+            for join in (torch.stack, torch.cat) if seconds and together >= LEAST_CALLS else ():
                 try:
-                    whole = self._seconds(self._joined(join, calls), 1)
+                    joined = self._joined(join, together)
+                    if elements_of([self.func(*joined, **self.options)]) != together * size:
+                        continue  # it computes something else
+                    whole = self._seconds(joined, 1)
                 except Exception:  # torch's own: shapes that do not fit
                     continue
-                return Alone(seconds, min(1.0, whole / (calls * seconds)) if seconds else 0.0)
+                return Alone(seconds, min(1.0, whole / (together * seconds)))
         return Alone(seconds, 0.0)
 
     def _joined(self, join: Callable[[list[Tensor]], Tensor], calls: int) -> tuple[Any, ...]:
@@ -92,7 +101,14 @@ class Sample(NamedTuple):
 def elements_of(arguments: Any) -> int:
     """Return the elements of all tensors among arguments, also those in lists."""
     within = (one for one in arguments if type(one) in (list, tuple))
-    return sum(one.numel() for one in arguments if isinstance(one, Tensor)) + sum(map(elements_of, within))
+    return sum(_size(one) for one in arguments if isinstance(one, Tensor)) + sum(map(elements_of, within))
+
+
+def _size(tensor: Tensor) -> int:
+    try:
+        return tensor.numel()
+    except Exception:  # a subclass's: the training goes on
+        return MOST_ELEMENTS
 
 
 def _copied(one: Any) -> Any:

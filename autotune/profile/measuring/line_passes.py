@@ -23,6 +23,7 @@ from autotune.core.results import Outcome
 from autotune.machine.host import host_memory
 from autotune.machine.interference import interference_between, read_counters
 from autotune.profile.measuring.backward_watch import BackwardWatch
+from autotune.profile.measuring.called_modules import CalledModules
 from autotune.profile.measuring.calls import CALLS, Calls, WatchedCall
 from autotune.profile.measuring.communication import GraphSearches
 from autotune.profile.measuring.core_time import moment, stretch_of
@@ -70,6 +71,7 @@ class LinePasses:
             min(MOST_PASS_SECONDS, MOST_TIMES * asked.seconds) if asked.extent == "whole" else asked.seconds
         )
         self.stopwatch, self._track = Stopwatch(device), track_on(device)
+        self._called = CalledModules()  # while warming up
         self._backward, self._early = BackwardWatch(optimizers), EarlyExchanges(self.stopwatch)
         self._collections = FullCollections()  # while parts are timed: other passes make objects of their own
         self._watched = 0  # steps in which calls were
@@ -171,11 +173,11 @@ class LinePasses:
         lines = LineTimes(self.stopwatch, self.PYTHON_IN, self._stretch)
         operations = Operations(lines, self._stretch)
         lines.is_counted_elsewhere, self._calls.after = lambda: self._calls.is_inside, lines.restart
-        pauses, driving = list[Step](), set[UserLine | None]()
+        pauses, driving = list[Step](), list[UserLine | None]()
 
         def each(step: Step) -> None:
             operations.step()
-            driving.add(driving_line(sys._getframe()))
+            driving.append(driving_line(sys._getframe()))
             pauses.extend(() if counts(step) else (step,))
 
         with self._calls.watched(), operations.watched():
@@ -184,7 +186,7 @@ class LinePasses:
             del lines.parts["other"]
             self._leave_out("Python between steps is not told: an evaluation or a checkpoint was among them.")
         if self._device == "cpu":
-            seconds, driver = self._part_seconds(), next(iter(driving))
+            seconds, driver = self._part_seconds(), driving[-1]
             self._add(*SlowLines(operations, lines, steps, seconds, self._device, self._stretch, driver).all())
         else:
             self._leave_out("Python time and float64 are not looked at on an accelerator, which computes meanwhile.")

@@ -113,7 +113,7 @@ class ModuleTimes:
 
     def _ends(self, name: str) -> Any:
         def ends(module: Any, arguments: Any, output: Any) -> None:
-            if not self._stopwatch.is_here:
+            if not self._stopwatch.is_here or self._running[-1:] != [name]:  # it had begun before these hooks
                 return
             self._running.pop()
             for tensor in tensors(output):

@@ -141,7 +141,8 @@ class Operations(TorchFunctionMode):
         if line is not None:
             is_of_torch = frame.f_code.co_filename.startswith(_LOOPS_OF_TORCH)
             called = self._note_call(func, worked_on, made, line, seconds, is_of_torch)
-            if called.count == FEWEST_CALLS * max(1, self.backward.passes):  # of a loop: others would be many
+            passes = max(1, self.backward.passes) if part == "forward" else 1
+            if called.count == FEWEST_CALLS * passes:  # of a loop: others would be many
                 called.sample = Sample.of(func, args, options)
             elif called.sample and called.sample.elements == elements_of(args):
                 called.alike, called.alike_seconds = called.alike + 1, called.alike_seconds + seconds
@@ -226,7 +227,7 @@ class Operations(TorchFunctionMode):
             if alone and one.alike:  # else others are larger or smaller
                 more = one.alike_seconds / one.alike - alone.seconds * self._stretch  # of each, because it is watched
                 seconds = max(0.0, seconds - max(0.0, more) * one.count)
-            whole, left = whole + seconds, left + seconds * (alone.left if alone else 0.0)
+            whole, left = whole + seconds, left + seconds * (alone.joined_share if alone else 0.0)
         return whole, left / whole if whole else 0.0
 
     def loops(self) -> dict[UserLine, tuple[str, Called]]:
@@ -234,8 +235,9 @@ class Operations(TorchFunctionMode):
 
         None of these calls needs the result of another, but for a few. Micro-batches are no loop of the user's.
         """
-        found, passes = {}, max(self._step, self.backward.passes)
+        found = {}
         for (line, name, _), one in self.called.items():
+            passes = self._step if line in self.between_steps else max(self._step, self.backward.passes)
             is_often = one.count - one.of_torch >= FEWEST_CALLS * passes
             if is_often and one.dependent < DEPENDENT_SHARE * one.count and line not in found:
                 everything = added(other for key, other in self.called.items() if key[0] == line)

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
@@ -41,6 +41,7 @@ class OwnParts:
         """`begins` is called when the first forward pass begins."""
         self._stopwatch, self._begins = stopwatch, begins
         self._first = dict[int, torch.nn.Module]()  # modules that began a forward pass, by identity
+        self._without_gradients: torch.nn.Module | None = None  # whose forward pass goes on
         self._hooks = ExitStack()
         self.optimizers = list[Optimizer]()  # that took a step, in the order of their first
 
@@ -49,6 +50,7 @@ class OwnParts:
         """Put hooks where parts begin and end, until the `with` block ends; enter it before the loop begins."""
         with ExitStack() as stack, self._hooks:
             self._hooks.callback(register_module_forward_pre_hook(self._called).remove)
+            self._hooks.callback(register_module_forward_hook(self._returned, always_call=True).remove)
             for owner, name, part in _AROUND:
                 stack.enter_context(replaced(owner, name, self._around(getattr(owner, name), part)))
             # Before those of a witness, which are told last that a step is over.
@@ -60,7 +62,7 @@ class OwnParts:
         """Take the hook off all modules but those that began a forward pass so far: a step calls no others first."""
         self._hooks.close()
         for module in self._first.values():
-            self._hooks.callback(hook_calls(module, self._called))
+            self._hooks.callback(hook_calls(module, self._called, self._returned))
 
     def end_forward(self) -> None:
         """End the forward pass on the stopwatch, if one goes on."""
@@ -70,7 +72,8 @@ class OwnParts:
     def _called(self, module: torch.nn.Module, *_: Any) -> None:
         """A forward pass begins: within the optimizer's step where that is given a closure.
 
-        Without gradients it is that of a model with weights, such as a teacher: metrics are modules, too.
+        Without gradients it is that of a model with weights, such as a teacher, and ends when that returns. Metrics are
+        modules, too.
         """
         if torch.compiler.is_compiling() or not (torch.is_grad_enabled() or any(True for _ in module.parameters())):
             return
@@ -78,7 +81,13 @@ class OwnParts:
             if not self._first:
                 self._begins()
             self._first[id(module)] = module
+            self._without_gradients = None if torch.is_grad_enabled() else module
             self._stopwatch.begin("forward")
+
+    def _returned(self, module: torch.nn.Module, *_: Any) -> None:
+        if self._without_gradients is module:
+            self._without_gradients = None
+            self.end_forward()
 
     @contextmanager
     def told_of_batches(self, tell: Callable[[Any], None]) -> Iterator[None]:

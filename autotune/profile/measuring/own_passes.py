@@ -28,7 +28,7 @@ from autotune.targets.base import Step
 from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.watching.stepping_optimizers import trained_by
 from autotune.targets.commands.watching.trained_parameters import modules_with
-from autotune.targets.live_modules import live_modules, others_than
+from autotune.targets.live_modules import live_modules
 from autotune.targets.own_loop import OwnSession
 
 LEFT_OUT = (
@@ -62,7 +62,8 @@ class UserLoopPasses(LinePasses):
             return
         yield from self._steps(least=2, enough=3, seconds=0.0)
         self.parts.found()
-        yield from self._steps(least=2, enough=4, seconds=min(0.5, self._seconds))
+        with self._called.watched():
+            yield from self._steps(least=2, enough=4, seconds=min(0.5, self._seconds))
         devices.synchronize(self._device)
         phase("measure")
         if self._extent == "captured":
@@ -71,7 +72,7 @@ class UserLoopPasses(LinePasses):
         yield from self._time_parts()
         self._leave_out(LEFT_OUT)
         is_compiled, models = bool(counters["frames"]), self._trained()
-        others = others_than(models)
+        others = self._called.others_than(models)
         if world_size() == 1 and not _replicates():
             self._between += yield from self._memory.steps(
                 TensorHolders(models, self.parts.optimizers, others, is_compiled=is_compiled)

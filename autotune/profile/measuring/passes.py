@@ -10,7 +10,7 @@ generator: each `yield` is one optimizer step. What it puts into the training it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ from autotune.profile.measuring.verify import Verifying
 from autotune.profile.measuring.without import Without
 from autotune.profile.measuring.work_pass import WorkPass
 from autotune.profile.records import ProfileRequest, ProfileResult, SlowLine
-from autotune.targets.live_modules import others_than
 from autotune.targets.loop import Training
 from autotune.targets.ranks import world
 
@@ -72,7 +71,8 @@ class OurLoopPasses(LinePasses):
         if self._extent == "sites":
             yield from self._until_memory_runs_out()
             return
-        yield from self._steps(least=3, enough=5, seconds=min(0.5, self._seconds))
+        with nullcontext() if self._training.plan.compiles else self._called.watched():  # a hook compiles anew
+            yield from self._steps(least=3, enough=5, seconds=min(0.5, self._seconds))
         devices.synchronize(self._device)
         self._history.pause()
         phase("measure")
@@ -154,7 +154,7 @@ class OurLoopPasses(LinePasses):
 
     def _time_modules(self) -> Passing:
         model = self._training.model
-        times = ModuleTimes([model], self.stopwatch, self._device, others_than([model]))
+        times = ModuleTimes([model], self.stopwatch, self._device, self._called.others_than([model]))
         with times.hooked(), self._loading.watched():
             steps = yield from self._steps(least=2, enough=8, seconds=self._seconds / 3)
         self._loading.stepped(steps)
@@ -165,7 +165,7 @@ class OurLoopPasses(LinePasses):
         training, update = self._training, self._training.update
         assert update is not None, "steps have been taken"
         averaged = [update.averaged] if isinstance(update.averaged, nn.Module) else []
-        others = others_than([training.model, *averaged])
+        others = self._called.others_than([training.model, *averaged])
         return TensorHolders([training.model], update.optimizers, others, averaged, training.plan.compiles)
 
     @contextmanager

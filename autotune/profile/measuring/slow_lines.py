@@ -15,7 +15,7 @@ from autotune.profile.measuring.user_lines import UserLine, slow_line
 from autotune.profile.records import SlowLine, Slowness
 
 DOUBLE_SIZE = 512  # of the square matrices whose products compare float64 with float32
-# That watching adds between two operations, as seen: 1 and 5 us, and 15 us beside other work.
+# That watching adds between two operations. 1 and 5 us were seen, and 15 us beside other work (AMD EPYC, 2026-11-30).
 WATCHING_SECONDS, MOST_WATCHING_SECONDS = 10e-6, 20e-6
 
 
@@ -37,8 +37,8 @@ class SlowLines:
     def all(self) -> list[SlowLine]:
         """Return all slow lines that were seen, however little time they take."""
         loops = self._loops()
-        within = {one.place.partition(" in ")[2] for one in loops}
-        python = [one for one in self._python() if one.place.partition(" in ")[2] not in within]
+        within = {_function_of(one) for one in loops}
+        python = [one for one in self._python() if _function_of(one) not in within]
         return [*loops, *python, *self._doubles(), *self._casts(), *self._clones(), *self._growing()]
 
     def _beside(self, line: UserLine, seconds: float, watching: float) -> float:
@@ -146,6 +146,12 @@ class SlowLines:
 
     def _called(self, kind: Slowness, line: UserLine, what: str, called: Called) -> SlowLine:
         return slow_line(kind, line, what, called.count / self._steps, called.seconds / self._steps)
+
+
+def _function_of(one: SlowLine) -> tuple[str, str]:
+    """Return the file and the function of its place, `model.py:31 in loss`."""
+    at, _, function = one.place.partition(" in ")
+    return at.rpartition(":")[0], function
 
 
 def _are_together(line: UserLine, other: UserLine) -> bool:

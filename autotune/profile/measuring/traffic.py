@@ -37,7 +37,8 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2
             tensors = {id(one): one for one in tree_iter((args, kwargs, made)) if isinstance(one, torch.Tensor)}
             self.bytes += sum(one.numel() * one.element_size() for one in tensors.values())
         if func._overloadpacket in flop_registry:
-            self._computed.update({one.dtype: one.numel() for one in tree_iter(made) if isinstance(one, torch.Tensor)})
+            for one in tree_iter(made):
+                self._computed.update({one.dtype: one.numel()} if isinstance(one, torch.Tensor) else {})
         return made
 
     def computed_dtype(self) -> torch.dtype | None:

@@ -119,7 +119,7 @@ class _Reader:
                 self._result.mistyped.pop(one.option, None)
             if meaning is None or one.option in self._result.mistyped:
                 continue
-            rivals = [it for it, its in meanings.items() if its and not its.is_doubtful and its.name == meaning.name]
+            rivals = [typed for typed, of in meanings.items() if of and not of.is_doubtful and of.name == meaning.name]
             rivals += [other for other in self._certain(meaning.name) if self._is_in_effect(other, meaning)]
             shown = one.option if one.value is None else f"{one.option} {one.value}"
             if meaning.is_doubtful:
