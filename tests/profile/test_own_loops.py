@@ -371,8 +371,6 @@ for epoch in range(1000):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    with torch.no_grad():
-        teacher(torch.randn(4096, 64))  # now and then, in one of 16 steps
 """
 STUDENT_BYTES = 4 * (64 * 512 + 512 + 512 * 8 + 8)
 TEACHER_BYTES = 4 * (64 * 2048 + 2048 + 2048 * 8 + 8)
@@ -397,9 +395,9 @@ def test_a_commands_modules_operations_and_memory_are_looked_at(profiled):
 
 
 def test_a_teacher_that_a_command_calls_without_gradients_is_found(profiled):
-    (teacher,) = [one for one in profiled(DISTILLED).slow_lines if one.kind == "teacher" and one.count >= 1]
+    (teacher,) = [one for one in profiled(DISTILLED).slow_lines if one.kind == "teacher"]
 
-    assert (teacher.code, teacher.what) == ("wanted = teacher(inputs)  # planted", "Teacher")
+    assert (teacher.code, teacher.what, teacher.count) == ("wanted = teacher(inputs)  # planted", "Teacher", 1)
 
 
 def test_modules_of_several_models_are_named_after_them(profiled):
