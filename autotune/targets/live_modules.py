@@ -68,17 +68,16 @@ def named_parts(models: Sequence[nn.Module]) -> dict[str, nn.Module]:
     return found
 
 
-def hook_calls(
-    module: nn.Module, begins: Callable[..., None], ends: Callable[..., None] | None = None
-) -> Callable[[], None]:
+def hook_calls(module: nn.Module, begins: Callable[..., None], ends: Callable[..., None]) -> Callable[[], None]:
     """Let `begins(module, arguments, options)` and `ends(module, arguments, output)` be called around its calls.
 
     `ends` is called after an exception, too, with None. Return what takes the hooks off.
     """
     # Not by the module's own methods: those of a scripted one raise, though its hooks are called (torch 2.13).
-    handles = [nn.Module.register_forward_pre_hook(module, begins, with_kwargs=True)]
-    if ends is not None:
-        handles.append(nn.Module.register_forward_hook(module, ends, always_call=True))
+    handles = (
+        nn.Module.register_forward_pre_hook(module, begins, with_kwargs=True),
+        nn.Module.register_forward_hook(module, ends, always_call=True),
+    )
 
     def unhook() -> None:
         for handle in handles:

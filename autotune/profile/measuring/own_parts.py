@@ -11,7 +11,7 @@ modules, and have hooks of their own from then on: what they call takes no longe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as loading
 
-from autotune.profile.measuring.stopwatch import Stopwatch, replaced
+from autotune.profile.measuring.stopwatch import Stopwatch, replaced, told_of_results
 from autotune.profile.records import Part
 from autotune.targets.live_modules import hook_calls
 
@@ -89,18 +89,9 @@ class OwnParts:
             self._without_gradients = None
             self.end_forward()
 
-    @contextmanager
-    def told_of_batches(self, tell: Callable[[Any], None]) -> Iterator[None]:
-        """Tell of each batch that a DataLoader gives, until the `with` block ends."""
-        give = loading._BaseDataLoaderIter.__next__
-
-        def giving(batches: Any) -> Any:
-            batch = give(batches)
-            tell(batch)
-            return batch
-
-        with replaced(loading._BaseDataLoaderIter, "__next__", giving):
-            yield
+    def told_of_batches(self, tell: Callable[[Any], None]) -> AbstractContextManager[None]:
+        """Tell of each batch that a DataLoader gives, until the context ends."""
+        return told_of_results(loading._BaseDataLoaderIter, "__next__", tell)
 
     def _around(self, call: Any, part: Part) -> Any:
         timed = self._stopwatch.during(part, call)

@@ -9,8 +9,8 @@ generator: each `yield` is one optimizer step. What it puts into the training it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from autotune.profile.measuring.memory_history import MemoryHistory
 from autotune.profile.measuring.memory_pass import MemoryPass, TensorHolders
 from autotune.profile.measuring.module_times import ModuleTimes
 from autotune.profile.measuring.samples import Samples
-from autotune.profile.measuring.stopwatch import replaced
+from autotune.profile.measuring.stopwatch import told_of_results
 from autotune.profile.measuring.trace import captured, traced
 from autotune.profile.measuring.user_lines import UserLine
 from autotune.profile.measuring.verify import Verifying
@@ -168,17 +168,8 @@ class OurLoopPasses(LinePasses):
         others = self._called.others_than([training.model, *averaged])
         return TensorHolders([training.model], update.optimizers, others, averaged, training.plan.compiles)
 
-    @contextmanager
-    def _told_of_batches(self, tell: Callable[[Any], None]) -> Iterator[None]:
-        before = self._training.to_device
-
-        def telling(batch: Any) -> Any:
-            moved = before(batch)
-            tell(moved)
-            return moved
-
-        with replaced(self._training, "to_device", telling):
-            yield
+    def _told_of_batches(self, tell: Callable[[Any], None]) -> AbstractContextManager[None]:
+        return told_of_results(self._training, "to_device", tell)
 
     def _try_without(self) -> Passing:
         trying = Without(self._training, self._calls, self._backward, self._left_on, self._made_at, self._most_seconds)

@@ -189,3 +189,17 @@ def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
             setattr(owner, name, before)
         else:
             delattr(owner, name)
+
+
+@contextmanager
+def told_of_results(owner: Any, name: str, tell: Callable[[Any], None]) -> Iterator[None]:
+    """Tell of what each call of `owner`'s attribute gives, until the `with` block ends."""
+    call = getattr(owner, name)
+
+    def telling(*arguments: Any) -> Any:
+        result = call(*arguments)
+        tell(result)
+        return result
+
+    with replaced(owner, name, telling):
+        yield
