@@ -114,10 +114,13 @@ def confirm_in_rounds(
     but never the baseline; if all that went on failed, those that dropped out are recalled.
 
     The confirmation ends before `rounds` when it is decided, when another round `overruns` the budget by too much, or,
-    after the fewest rounds, when time no longer `affords` one. If time affords it, it goes on beyond `rounds` up to the
-    fewest that give a useful interval, and while it is open whether the best beats the baseline, what another batch is
-    worth, or, in the first three rounds, which global batch wins. `affords` is told whether one of these is open,
-    because later stages can then wait. Rounds that are `resumed`, and those that finalists bring along, count.
+    after the fewest rounds, when time no longer `affords` one. A second round, without which nothing is decided, is run
+    of the fastest and the baseline if it would overrun with all.
+
+    If time affords it, it goes on beyond `rounds` up to the fewest that give a useful interval, and while it is open
+    whether the best beats the baseline, what another batch is worth, or, in the first three rounds, which global batch
+    wins. `affords` is told whether one of these is open, because later stages can then wait. Rounds that are `resumed`,
+    and those that finalists bring along, count.
     """
     baseline, candidates = request.baseline, {one.config: one for one in finalists}
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
@@ -135,14 +138,19 @@ def confirm_in_rounds(
         before = resumed.round(configs) if resumed else None
         enough = done >= fewest or (done >= FEWEST_ROUNDS and _is_clear(running, baseline, request.goal, claims))
         late = affords if before is None and (enough or done >= rounds) else None
-        is_over = done and before is None and overruns(configs)
-        if is_over or (late and not late(configs, is_batch_open or _may_gain(running, baseline, request.goal, claims))):
+        if done and before is None and overruns(configs):
+            fitting = _fastest_that_fit(running, request, overruns) if done < FEWEST_ROUNDS else set()
+            if not fitting:
+                break
+            candidates |= {one.config: replace(one, is_behind=one.config not in fitting) for one in running}
+            configs = [config for config in configs if config in fitting]
+        if late and not late(configs, is_batch_open or _may_gain(running, baseline, request.goal, claims)):
             break
         for config, judged in zip(configs, before or map(probe, configs), strict=True):
             candidates[config] = with_round(candidates[config], number, judged)
         looked = [candidates[config] for config in configs if not candidates[config].failure]
         candidates |= {one.config: one for one in without_outliers(looked, again)}
-        changed = _after_round(list(candidates.values()), [one.config for one in running], done + 1, request)
+        changed = _after_round(list(candidates.values()), configs, done + 1, request)
         if changed is None:
             break
         candidates |= {one.config: one for one in changed}
@@ -243,6 +251,19 @@ def _faster_half(contenders: Sequence[ConfigSummary], keep: int, request: StudyR
     scores, keys = rounds_of(contenders), dict(enumerate(preferences(contenders, request)))
     going = survivors(scores, range(len(contenders)), keep, keys, tie(request.goal))
     return {contenders[one].config for one in going}
+
+
+def _fastest_that_fit(
+    running: Sequence[ConfigSummary], request: StudyRequest, overruns: Callable[[Sequence[Config]], bool]
+) -> set[Config]:
+    """Return the fastest ones, and the baseline, that a round has time for; empty if it has no time for any."""
+    contenders = [one for one in running if one.config != request.baseline]
+    others = {one.config for one in running} - {one.config for one in contenders}
+    for keep in range(len(contenders) - 1, 0, -1):
+        fitting = others | _faster_half(contenders, keep, request)
+        if not overruns([*fitting]):
+            return fitting
+    return set()
 
 
 def _have_met(candidates: Sequence[ConfigSummary]) -> bool:

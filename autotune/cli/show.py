@@ -40,6 +40,7 @@ def show(
     from autotune.study.answers import answered_probes, unanswered_probes, unreadable_answer
     from autotune.study.disk import find
     from autotune.study.history import ended_a_search
+    from autotune.study.running import answer_anew
     from autotune.study.view import load_view
     from autotune.units import counted
 
@@ -48,7 +49,7 @@ def show(
     unreadable = unreadable_answer(folder)
     view = load_view(folder, reads_answer=not unreadable)
     if unreadable:
-        say(f"{unreadable} The probes are shown without its answer.", stderr=True)
+        say(f"{unreadable} {answer_anew(folder)} All else is shown.", stderr=True)
     asked = [trial for trial in view.trials if probe in (None, trial.number)]
     if probe is not None and not asked:
         raise UsageError(

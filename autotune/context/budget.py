@@ -277,7 +277,7 @@ class TimeBudget(time_shares.TimeShares):
         return (wanted, BRIEF, LEAST) if self._objective.is_speed else (wanted,)
 
     def _searching_seconds(self, budget: ProbeBudget, config: Config) -> float:
-        return self._history.times.expected_seconds(budget, config, short_cycles=True)
+        return self._history.times.expected_seconds(budget, config, in_search=True)
 
     def _confirming_seconds(self, budget: ProbeBudget, rounds: int) -> float:
         """Return the seconds of so many rounds of the best so far and the baseline."""

@@ -5,12 +5,12 @@ step    |loading|forward, backward ....... page faults ....|update|
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from statistics import fmean
 
 from autotune.core.records import Config
-from autotune.core.results import Measurement
+from autotune.core.results import Measurement, Trial
 from autotune.knobs import KNOBS, loader_workers, worker_knob
 from autotune.knobs.changes import keeping_knobs, keeps_memory, variables
 from autotune.objectives import objective_of
@@ -25,6 +25,7 @@ LEAST_SHARES = {
 # The mean share of a step in page faults from which on keeping memory is expected to gain: `digits_cnn` and `resnet`
 # have 13 % and more, and gain a fifth; `masked_lm` has 2 to 6 %, and gains 2 to 5 % (decisions/0084).
 EVIDENT_FAULT_SHARE = 0.05
+MOST_SAVED = 0.25  # of a step, by keeping memory: about the most that was measured (decisions/0084)
 _SEARCHING = ("baseline", "search")  # purposes of probes before there are rounds
 
 
@@ -110,6 +111,26 @@ def evident_knobs(history: History) -> list[str]:
     if not plain or fmean(plain) < EVIDENT_FAULT_SHARE:
         return []
     return [] if keeping and fmean(keeping) > fmean(plain) / 2 else keeping_knobs()
+
+
+def usual_fault_share(history: History) -> float:
+    """Return the mean share of a step that keeping memory would save, as counted page faults say; 0.0 if they do not.
+
+    It is `MOST_SAVED` at most.
+    """
+    return min(fmean(fault_shares(history)), MOST_SAVED) if evident_knobs(history) else 0.0
+
+
+def luck_with_faults(history: History, config: Config, trials: Iterable[Trial]) -> float:
+    """Return the share by which these probes of `config` were faster because they had fewer page faults than usual.
+
+    It is 0.0 if `config` keeps memory, or if counted page faults do not show what keeping it gains.
+    """
+    measured = (trial.result.measurement for trial in trials)
+    own = [one.fault_share for one in measured if one is not None and one.fault_share is not None]
+    if not own or keeps_memory(config, history.request.baseline):
+        return 0.0
+    return max(0.0, usual_fault_share(history) - fmean(own))
 
 
 def unproven_variables(history: History, config: Config) -> list[str]:

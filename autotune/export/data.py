@@ -73,7 +73,8 @@ class ExportedData:
             return "loss_fn(model(inputs), targets)"
         if self.layout == "dict" and not self.has_loss:
             return "model(**batch).loss"
-        return "loss_fn(model, batch)  # your loss(model, batch)"
+        own = "what your training_step returns" if self.framework == "lightning" else "your loss(model, batch)"
+        return f"loss_fn(model, batch)  # {own}"
 
     def arrival(self, device: str, images: tuple[str, ...], *, pinned: bool) -> tuple[str, tuple[str, ...]]:
         """Return the steps from a batch to its loss: a function that the program defines, and statements; or neither.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from autotune.core.requests import EPOCH_PATIENCE, FEWEST_PROBE_STEPS, FEWEST_STEPS_IN_TURN, MEASURED_STEPS, ProbeBudget
@@ -23,6 +23,7 @@ class Pace:
     rest: float
     steps: int = FEWEST_PROBE_STEPS
     epoch: float = 0.0  # seconds of an epoch that ended in the window; 0.0: none did
+    cut_at: float = 0.0  # relative half width at which the window was cut short; 0.0: it ended by itself
 
     @classmethod
     def of(cls, result: ProbeResult) -> Self:
@@ -36,7 +37,13 @@ class Pace:
         steps = FEWEST_PROBE_STEPS if has_more else FEWEST_STEPS_IN_TURN
         rest = result.elapsed_seconds - window - compiling_seconds(result)
         epoch = window / measured.loader_restarts if measured.loader_restarts else 0.0
-        return cls(window, window / measured.steps, step, rest, steps, epoch)
+        half_width = math.inf if measured.relative_half_width is None else measured.relative_half_width
+        cut_at = half_width if measured.cut_short else 0.0
+        return cls(window, window / measured.steps, step, rest, steps, epoch, cut_at)
+
+    def to_its_end(self, budget: ProbeBudget) -> Self:
+        """Return the pace with the window that it takes if it is not cut short: an interval narrows by its root."""
+        return replace(self, window=self.window * max(1.0, (self.cut_at / budget.target_precision) ** 2))
 
     def again(self, budget: ProbeBudget, cycle: float) -> float:
         """Return the seconds of the same probe with this budget and cycles of `cycle` seconds."""

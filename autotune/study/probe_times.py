@@ -35,7 +35,7 @@ class ProbeTimes:
             else:
                 self._failed[trial.config] = trial.result.elapsed_seconds
         self._compiling = CompilingSeconds(trials)
-        self._of_others: dict[tuple[ProbeBudget, float], float] = {}
+        self._of_others: dict[tuple[ProbeBudget, float, bool], float] = {}
         is_short = objective_of(request.goal).is_speed and not request.facts.owns_loop
         self._longest_cycle = SHORT_CYCLE if is_short else math.inf  # micro-batches of a search probe's optimizer step
 
@@ -45,31 +45,31 @@ class ProbeTimes:
         seconds = [result.elapsed_seconds for result in self._results if result.outcome is Outcome.OK]
         return statistics.median(seconds) if seconds else FIRST_GUESS_SECONDS
 
-    def expected_seconds(
-        self, budget: ProbeBudget, config: Config | None = None, *, short_cycles: bool = False
-    ) -> float:
+    def expected_seconds(self, budget: ProbeBudget, config: Config | None = None, *, in_search: bool = False) -> float:
         """Return the seconds of one more probe of `config` with this budget; of any configuration if it is None.
 
         All parts except the window are assumed to take as long as before, and the window as long as before within the
         bounds of the budget, at least two steps. A configuration that never ran takes as long as others, and longer if
-        its steps are longer; one whose last probe failed takes at least as long again. With `short_cycles`, cycles are
-        those of a search probe, which may have fewer micro-batches. Compiling is included.
+        its steps are longer; one whose last probe failed takes at least as long again. A probe `in_search` may have
+        cycles of fewer micro-batches, and may be cut short. Compiling is included.
         """
         failed = 0.0 if config is None else self._failed.get(config, 0.0)
-        return max(failed, self._of_those_that_ran(budget, config, short_cycles))
+        return max(failed, self._of_those_that_ran(budget, config, in_search))
 
-    def _of_those_that_ran(self, budget: ProbeBudget, config: Config | None, short_cycles: bool) -> float:
+    def _of_those_that_ran(self, budget: ProbeBudget, config: Config | None, in_search: bool) -> float:
         compiling = 0.0 if config is None else self.compiling_seconds(config)
-        longest = self._longest_cycle if short_cycles else math.inf
+        longest = self._longest_cycle if in_search else math.inf
         if config in self._paces:
             cycle = min(1.0, longest / config.gradient_accumulation_steps)
-            return compiling + statistics.fmean(pace.again(budget, cycle * pace.step) for pace in self._paces[config])
+            own = [one if in_search else one.to_its_end(budget) for one in self._paces[config]]
+            return compiling + statistics.fmean(pace.again(budget, cycle * pace.step) for pace in own)
         if not self._paces:
             return compiling + FIRST_GUESS_SECONDS
         samples = 0 if config is None else config.batch_size * min(longest, config.gradient_accumulation_steps)
-        if (budget, samples) not in self._of_others:  # asked of hundreds of configurations before every probe
-            self._of_others[budget, samples] = self._expected_by_others(budget, samples)
-        return compiling + self._of_others[budget, samples]
+        asked = budget, samples, in_search
+        if asked not in self._of_others:  # asked of hundreds of configurations before every probe
+            self._of_others[asked] = self._expected_by_others(*asked)
+        return compiling + self._of_others[asked]
 
     def compiling_seconds(self, config: Config) -> float:
         """Return the seconds that the next probe of `config` will compile."""
@@ -90,10 +90,11 @@ class ProbeTimes:
         fixed = max(0.0, statistics.median(beyond)) if beyond else 0.0
         return replace(duration, fixed_seconds=float(fixed), most_seconds=STEP_UP * longest)
 
-    def _expected_by_others(self, budget: ProbeBudget, samples: float) -> float:
+    def _expected_by_others(self, budget: ProbeBudget, samples: float, in_search: bool) -> float:
         """Return the seconds of a probe with cycles of `samples` samples that never ran; 0: as long as others."""
         ran = [(config.global_batch_size(), pace) for config, paces in self._paces.items() for pace in paces]
-        typical = statistics.median(pace.again(budget, pace.cycle) for _, pace in ran)
+        again = [one if in_search else one.to_its_end(budget) for _, one in ran]
+        typical = statistics.median(pace.again(budget, pace.cycle) for pace in again)
         steps: dict[float, float] = {}
         inspected = self._request.facts.step
         if inspected is not None and inspected.seconds is not None:  # it was cold: any other measurement is better

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.answer.choice import MOST_TIE, TIE
@@ -178,16 +178,20 @@ class WinnerComparison:
     """The winner, the baseline and the reversions, compared by all rounds that they have run."""
 
     def __init__(
-        self, candidates: Sequence[ConfigSummary], winner: Config, request: StudyRequest, evident: Collection[str] = ()
-    ) -> None:
-        """Leave out the failed `candidates`. `evident` knobs need no more proof than other changes."""
+        self, candidates: Sequence[ConfigSummary], winner: Config, request: StudyRequest, evident: Collection[str] = (),
+        luck: Callable[[ConfigSummary], float] = lambda one: 0.0,
+    ) -> None:  # fmt: skip
+        """Leave out the failed `candidates`. `evident` knobs need no more proof than other changes.
+
+        `luck` returns the share by which the rounds of one were faster than it usually is.
+        """
         ran = [one for one in candidates if not one.failure and one.scores]
         base = next((i for i, one in enumerate(ran) if one.config == request.baseline), None)
         summaries, _, self._scores = compared(ran, base)
         self._summaries = {one.config: one for one in summaries}
         self._places = {one.config: i for i, one in enumerate(ran)}
         self._failures = {one.config: notice(Code.FAILED, failure=one.failed) for one in candidates if one.failed}
-        self._winner, self._request, self._evident = winner, request, evident
+        self._winner, self._request, self._evident, self._luck = winner, request, evident, luck
 
     def ratio(self, config: Config, confidence: float = 0.95) -> tuple[float, float, float]:
         """Return the winner's score over that of `config`: estimate, lower and upper bound."""
@@ -204,7 +208,7 @@ class WinnerComparison:
         winner, one = self._summaries[self._winner], self._summaries[config]
         if objective_of(self._request.goal).is_lower(winner, one):
             return True
-        estimate, low, _ = self.ratio(config)
+        estimate, low, _ = (bound / (1 - self._luck(one)) for bound in self.ratio(config))
         return estimate > 1 + TIE and (low > 1 or (estimate > 1 + MOST_TIE and not self.is_without_variable(config)))
 
     def needs_rounds(self, config: Config) -> bool:

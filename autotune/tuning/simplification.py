@@ -11,6 +11,8 @@ module makes it end with few changes too (decisions/0045).
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +21,7 @@ from typing import TypeVar
 from autotune.answer.choice import LUCK_DEVIATIONS, luck, simplest
 from autotune.answer.confirmation_rounds import FINALIST_DEVIATIONS, finalist_margin
 from autotune.context.search_context import SearchContext
-from autotune.context.step_shares import evident_knobs, fault_shares, unproven_variables
+from autotune.context.step_shares import evident_knobs, luck_with_faults, unproven_variables, usual_fault_share
 from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.knobs import knob, loader_workers
@@ -40,7 +42,7 @@ from autotune.tuning.reversions import (
 MOST_SIMPLER = 5  # probes of the best with fewer changes
 MOST_DOUBTFUL = 0.3  # expected slowdown without a change, above which that is not probed
 MOST_COMPUTING = 0.4  # share of a step: workers hide computing that takes less, even on cores that both use
-MOST_LUCK = 0.25  # of a score, by few page faults: about the most of a step that avoiding them saved (decisions/0084)
+ERROR_OF_FAULTS = 0.5  # of the time that counted page faults take, relative, one standard deviation (decisions/0084)
 # Share by which a probe with fewer changes may be slower and still be preferred (benchmarks/useless_changes.py).
 SIMPLER_SLOWDOWN = 0.03
 
@@ -128,13 +130,12 @@ def with_leading_variable(context: SearchContext, first: ConfigSummary) -> Confi
 
 def _preferred(context: SearchContext, *, sets_variable: bool) -> ConfigSummary | None:
     """Return the preferred one of those that set an environment variable that is not evident, or of all others."""
-    request, history, scores = context.request, context.history, _believed(context)
+    request, history, scores = context.request, context.history, _as_page_faults_say(context, _believed(context))
     found = [
         replace(history.summary(config), found=score)
         for config, score in scores.items()
         if config != request.baseline
         and (config != without_variables(context, config)) is sets_variable
-        and not _is_lucky(context, config, scores)
         and not obstacle(context, config)
     ]
     best = simplest(found, request, _accepted_slowdown(context))
@@ -158,23 +159,27 @@ def _believed(context: SearchContext) -> dict[Config, float]:
     return scores | rates | {one: max(score, rates.get(one, score)) for one, score in kept.items()}
 
 
-def _is_lucky(context: SearchContext, config: Config, scores: Mapping[Config, float]) -> bool:
-    """Return whether few page faults explain its lead over a configuration that keeps memory.
+def _as_page_faults_say(context: SearchContext, scores: Mapping[Config, float]) -> Mapping[Config, float]:
+    """Return `scores`, lower where counted page faults say that a configuration is usually slower than it was.
 
-    This is so if its process had fewer page faults than most, and if keeping memory scored at least as high as `config`
-    would with theirs. Then the configuration that keeps memory is confirmed. The ablation, whose rounds use several
-    processes, takes that change back if it gains nothing.
+    Such a configuration keeps no memory, and the same one was probed with memory kept, too, and was then no slower than
+    the baseline. What it loses is estimated by the two probes, without its luck, and by the share of a step that page
+    faults take. Their mean is believed, each weighted by its precision (`ERROR_OF_FAULTS`).
     """
-    baseline, names = context.request.baseline, evident_knobs(context.history)
-    measured = context.history.summary(config).measurements
-    own = [one.fault_share for one in measured if one.fault_share is not None]
-    if not names or not own or keeps_memory(config, baseline):
-        return False
-    luck = max(0.0, statistics.fmean(fault_shares(context.history)) - statistics.fmean(own))
-    least = max((1 - min(luck, MOST_LUCK)) * scores[config], scores.get(baseline, 0.0))
-    others = ((name, value) for name in names for value in context.space.domains[name] if value != baseline[name])
-    twins = (Config(values={**config.values, name: value}) for name, value in others)
-    return luck > 0 and any(twin in scores and scores[twin] >= least for twin in twins)
+    history, baseline, measured = context.history, context.request.baseline, search_scores(context.history)
+    share, error = usual_fault_share(history), finalist_margin(history.baseline_rates, deviations=1)
+    kept = ((name, value) for name in evident_knobs(history) for value in context.space.domains[name])
+    believed = dict(scores)
+    for config, (name, value) in itertools.product(scores, kept):
+        twin = Config(values={**config.values, name: value})
+        is_slower = scores.get(twin, 0.0) < scores.get(baseline, 0.0)
+        if twin == config or keeps_memory(config, baseline) or is_slower or not {config, twin} <= measured.keys():
+            continue
+        usual = measured[config] * (1 - luck_with_faults(history, config, history.summary(config).trials))
+        losses = math.log(usual / measured[twin]), math.log(1 - share)
+        loss = statistics.fmean(losses, (error**-2, (share * ERROR_OF_FAULTS) ** -2))
+        believed[config] = min(believed[config], math.exp(loss) * scores[twin])
+    return believed
 
 
 def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:

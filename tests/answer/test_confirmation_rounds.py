@@ -294,6 +294,25 @@ def test_no_round_begins_that_overruns_the_budget_by_too_much_but_the_first(roun
     assert len(log) == rounds * 2
 
 
+@pytest.mark.parametrize(
+    ("fitting", "second"), [(4, [BASE, FOUR, THREE, TWO]), (3, [BASE, FOUR, THREE]), (2, [BASE, FOUR]), (1, [])]
+)
+def test_a_second_round_that_would_overrun_with_all_is_run_of_the_fastest_and_the_baseline(fitting, second):
+    """As seen in a search of 60 s that ended after 50, undecided after one round: ten seconds were enough for three."""
+    log = []
+
+    confirmed = run(
+        _candidates(TWO, THREE, FOUR, BASE),
+        2,
+        _rated(log, lambda where, count: 100 if where == BASE else 2 * where.batch_size),
+        overruns=lambda running: len(running) > fitting,
+    )
+
+    assert log[4:] == second
+    behind = [one.config for one in confirmed if one.is_behind]
+    assert behind == [one for one in (TWO, THREE, FOUR) if second and one not in second]
+
+
 @pytest.mark.parametrize(("confirmed", "rounds"), [((ONE,), 2), ((ONE, TWO), 4), ((ONE, TWO, THREE), 3)])
 def test_few_rivals_run_the_rounds_that_an_interval_takes_however_late_it_is(confirmed, rounds):
     log = []

@@ -106,7 +106,7 @@ def test_probes_are_shown_without_an_answer_that_is_damaged(copy: Path) -> None:
     ended = run_here(copy, "show")
 
     assert ended.returncode == 0
-    assert "best.json cannot be read: " in ended.stderr
+    assert "best.json cannot be read: " in ended.stderr and "it writes the answer anew" in ended.stderr
     first, *table = ended.stdout.splitlines()
     assert first.endswith(" · its answer cannot be read")
     assert [line.split()[:2] for line in table if line] == [line.split()[:2] for line in whole[1:] if line]

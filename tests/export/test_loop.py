@@ -20,6 +20,7 @@ from autotune.core import codec
 from autotune.core.records import CheckLine, Value
 from autotune.errors import UsageError
 from autotune.export import deepspeed, huggingface, lightning, loop
+from autotune.export.data import data_of
 from autotune.export.recipe import ASSUMED
 from autotune.export.torch import Tuned
 from autotune.knobs.wording import Framework
@@ -555,3 +556,12 @@ def test_what_an_earlier_version_left_is_exported_as_its_study_says_or_as_pairs(
     assert "loss_fn(model(inputs), targets)" in alone and "shuffle=True" in alone
     assert "loss_fn(model, batch)  # your loss(model, batch)" in beside
     assert (ASSUMED in alone, ASSUMED in beside) == (True, False)
+
+
+def test_the_loss_of_a_lightning_module_is_what_its_training_step_returns() -> None:
+    of_a_file, of_a_module = (
+        data_of(replace(FACTS, check_lines=OWN_LOSS, framework=framework)).loss for framework in ("", "lightning")
+    )
+
+    assert of_a_file == "loss_fn(model, batch)  # your loss(model, batch)"
+    assert of_a_module == "loss_fn(model, batch)  # what your training_step returns"

@@ -144,4 +144,4 @@ def test_a_search_probe_of_a_long_cycle_is_expected_to_take_less_than_a_round():
     accumulated = config(batch_size=64, gradient_accumulation_steps=8)
 
     round_seconds = history.times.expected_seconds(ProbeBudget(), accumulated)
-    assert history.times.expected_seconds(ProbeBudget(), accumulated, short_cycles=True) < round_seconds
+    assert history.times.expected_seconds(ProbeBudget(), accumulated, in_search=True) < round_seconds

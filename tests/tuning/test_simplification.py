@@ -240,6 +240,8 @@ HALF, KEPT = config(64, amp_dtype="bfloat16"), config(64, amp_dtype="bfloat16", 
         (0.3, 0.0, 200.0, KEPT),  # who had no faults was lucky: page faults take 15 % in the mean
         (0.3, 0.0, 150.0, HALF),  # slower by more than that
         (0.02, 0.0, 200.0, HALF),  # faults take next to nothing
+        (0.08, 0.09, 208.0, KEPT),  # 8 % by what was counted, 1.5 % by two probes: as seen with masked_lm
+        (0.06, 0.07, 190.0, HALF),  # 8 % slower by two probes: faults that take 6 % do not outweigh it
     ],
 )
 def test_a_process_that_happened_to_have_few_page_faults_is_not_taken_for_one_without(
