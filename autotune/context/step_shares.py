@@ -5,6 +5,7 @@ step    |loading|forward, backward ....... page faults ....|update|
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from statistics import fmean
@@ -26,6 +27,7 @@ LEAST_SHARES = {
 # have 13 % and more, and gain a fifth; `masked_lm` has 2 to 6 %, and gains 2 to 5 % (decisions/0084).
 EVIDENT_FAULT_SHARE = 0.05
 MOST_SAVED = 0.25  # of a step, by keeping memory: about the most that was measured (decisions/0084)
+ERROR_OF_FAULTS = 0.5  # of the time that counted page faults take, relative, one standard error (decisions/0084)
 _SEARCHING = ("baseline", "search")  # purposes of probes before there are rounds
 
 
@@ -121,6 +123,11 @@ def usual_fault_share(history: History) -> float:
     return min(fmean(fault_shares(history)), MOST_SAVED) if evident_knobs(history) else 0.0
 
 
+def was_memory_kept(history: History) -> bool:
+    """Return whether a probe of the search kept memory, and counted its page faults."""
+    return bool(_fault_shares(history, history.version)[1])
+
+
 def luck_with_faults(history: History, config: Config, trials: Iterable[Trial]) -> float:
     """Return the share by which these probes of `config` were faster because they had fewer page faults than usual.
 
@@ -131,6 +138,17 @@ def luck_with_faults(history: History, config: Config, trials: Iterable[Trial]) 
     if not own or keeps_memory(config, history.request.baseline):
         return 0.0
     return max(0.0, usual_fault_share(history) - fmean(own))
+
+
+def gain_with_faults(seen: float, error: float, share: float) -> tuple[float, float]:
+    """Return what keeping memory gains, by probes and by counted page faults, and its standard error.
+
+    All are logarithms of ratios, but for `share`: probes gained `seen`, give or take `error`, and page faults take
+    `share` of a step. The two are weighted by their precision.
+    """
+    of_faults = share * ERROR_OF_FAULTS
+    gain = fmean((seen, -math.log1p(-share)), (of_faults**2, error**2))  # each by the other's variance
+    return gain, error * of_faults / math.hypot(error, of_faults)
 
 
 def unproven_variables(history: History, config: Config) -> list[str]:

@@ -24,13 +24,13 @@ from autotune.answer import confirmation_rounds
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, with_round
 from autotune.answer.doubtful_batch import is_taken_back
 from autotune.context.search_context import SearchContext
-from autotune.context.step_shares import evident_knobs, luck_with_faults
+from autotune.context.step_shares import evident_knobs, luck_with_faults, usual_fault_share
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.errors import AutotuneError
-from autotune.knobs.changes import keeps_memory, variables
+from autotune.knobs.changes import variables
 from autotune.study.answers import write_answer
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
@@ -198,10 +198,10 @@ class _Ablation:
     @property
     def comparison(self) -> WinnerComparison:
         """The comparison with the winner by all rounds so far."""
-        request, history, baseline = self._context.request, self._context.history, self._context.request.baseline
+        request, history = self._context.request, self._context.history
         return WinnerComparison(
-            list(self.candidates.values()), self.winner, request, evident_knobs(history),
-            luck=lambda one: keeps_memory(self.winner, baseline) * luck_with_faults(history, one.config, one.trials),
+            list(self.candidates.values()), self.winner, request, evident_knobs(history), usual_fault_share(history),
+            luck=lambda one: luck_with_faults(history, one.config, one.trials),
         )  # fmt: skip
 
     def has(self, config: Config) -> bool:

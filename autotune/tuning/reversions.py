@@ -17,11 +17,11 @@ from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.answer.doubtful_batch import is_taken_back, is_worth_it, least_gain
 from autotune.answer.ranking import compared
 from autotune.context.search_context import SearchContext
-from autotune.context.step_shares import unproven_variables
+from autotune.context.step_shares import gain_with_faults, unproven_variables
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Purpose, StudyRequest, Value
-from autotune.core.stats import typical_rate
+from autotune.core.stats import HALF_WIDTH_DEVIATIONS, typical_rate
 from autotune.knobs import knob
 from autotune.knobs.changes import changes_between, variables
 from autotune.objectives import objective_of
@@ -29,6 +29,8 @@ from autotune.study.history import History
 from autotune.study.recommendation import Change
 from autotune.study.summary import ConfigSummary, Status, rounds_of
 from autotune.study.valid_probes import is_spoiled
+
+LEAST_RATIO = 1e-3  # a lower bound of 0 says as little
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,11 +181,11 @@ class WinnerComparison:
 
     def __init__(
         self, candidates: Sequence[ConfigSummary], winner: Config, request: StudyRequest, evident: Collection[str] = (),
-        luck: Callable[[ConfigSummary], float] = lambda one: 0.0,
+        fault_share: float = 0.0, luck: Callable[[ConfigSummary], float] = lambda one: 0.0,
     ) -> None:  # fmt: skip
         """Leave out the failed `candidates`. `evident` knobs need no more proof than other changes.
 
-        `luck` returns the share by which the rounds of one were faster than it usually is.
+        They avoid page faults, which usually take `fault_share` of a step: by `luck` less in the rounds of one.
         """
         ran = [one for one in candidates if not one.failure and one.scores]
         base = next((i for i, one in enumerate(ran) if one.config == request.baseline), None)
@@ -191,7 +193,8 @@ class WinnerComparison:
         self._summaries = {one.config: one for one in summaries}
         self._places = {one.config: i for i, one in enumerate(ran)}
         self._failures = {one.config: notice(Code.FAILED, failure=one.failed) for one in candidates if one.failed}
-        self._winner, self._request, self._evident, self._luck = winner, request, evident, luck
+        self._winner, self._request, self._evident = winner, request, evident
+        self._fault_share, self._luck = fault_share, luck
 
     def ratio(self, config: Config, confidence: float = 0.95) -> tuple[float, float, float]:
         """Return the winner's score over that of `config`: estimate, lower and upper bound."""
@@ -208,8 +211,18 @@ class WinnerComparison:
         winner, one = self._summaries[self._winner], self._summaries[config]
         if objective_of(self._request.goal).is_lower(winner, one):
             return True
-        estimate, low, _ = (bound / (1 - self._luck(one)) for bound in self.ratio(config))
+        estimate, low = self._believed(one)
         return estimate > 1 + TIE and (low > 1 or (estimate > 1 + MOST_TIE and not self.is_without_variable(config)))
+
+    def _believed(self, one: ConfigSummary) -> tuple[float, float]:
+        """Return the winner's score over that of `one`, and a lower bound: by rounds, and by what page faults take."""
+        estimate, low, _ = self.ratio(one.config)
+        kept = {name for name in self._evident if self._winner[name] != one.config[name]}
+        if not (kept and self._fault_share):
+            return estimate, low
+        error = math.log(estimate / max(low, LEAST_RATIO)) / HALF_WIDTH_DEVIATIONS
+        gain, error = gain_with_faults(math.log(estimate / (1 - self._luck(one))), error, self._fault_share)
+        return math.exp(gain), math.exp(gain - HALF_WIDTH_DEVIATIONS * error)
 
     def needs_rounds(self, config: Config) -> bool:
         """Return whether probes outside of rounds can never decide if it loses."""

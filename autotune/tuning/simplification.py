@@ -21,7 +21,14 @@ from typing import TypeVar
 from autotune.answer.choice import LUCK_DEVIATIONS, luck, simplest
 from autotune.answer.confirmation_rounds import FINALIST_DEVIATIONS, finalist_margin
 from autotune.context.search_context import SearchContext
-from autotune.context.step_shares import evident_knobs, luck_with_faults, unproven_variables, usual_fault_share
+from autotune.context.step_shares import (
+    evident_knobs,
+    gain_with_faults,
+    luck_with_faults,
+    unproven_variables,
+    usual_fault_share,
+    was_memory_kept,
+)
 from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.knobs import knob, loader_workers
@@ -42,7 +49,6 @@ from autotune.tuning.reversions import (
 MOST_SIMPLER = 5  # probes of the best with fewer changes
 MOST_DOUBTFUL = 0.3  # expected slowdown without a change, above which that is not probed
 MOST_COMPUTING = 0.4  # share of a step: workers hide computing that takes less, even on cores that both use
-ERROR_OF_FAULTS = 0.5  # of the time that counted page faults take, relative, one standard deviation (decisions/0084)
 # Share by which a probe with fewer changes may be slower and still be preferred (benchmarks/useless_changes.py).
 SIMPLER_SLOWDOWN = 0.03
 
@@ -160,25 +166,28 @@ def _believed(context: SearchContext) -> dict[Config, float]:
 
 
 def _as_page_faults_say(context: SearchContext, scores: Mapping[Config, float]) -> Mapping[Config, float]:
-    """Return `scores`, lower where counted page faults say that a configuration is usually slower than it was.
+    """Return `scores`, with what counted page faults say that keeping memory gains, on average over processes.
 
-    Such a configuration keeps no memory, and the same one was probed with memory kept, too, and was then no slower than
-    the baseline. What it loses is estimated by the two probes, without its luck, and by the share of a step that page
-    faults take. Their mean is believed, each weighted by its precision (`ERROR_OF_FAULTS`).
+    A configuration that keeps no memory scores less if it was probed with memory kept, too: by what the two probes and
+    the faults say (`gain_with_faults`). Its luck with faults counts against it. A twin that was slower than the
+    baseline says nothing. If no configuration was probed with and without, twins are expected to gain what the faults
+    say.
     """
     history, baseline, measured = context.history, context.request.baseline, search_scores(context.history)
     share, error = usual_fault_share(history), finalist_margin(history.baseline_rates, deviations=1)
-    kept = ((name, value) for name in evident_knobs(history) for value in context.space.domains[name])
+    kept = [(name, value) for name in evident_knobs(history) for value in context.space.domains[name]]
+    plain = [one for one in measured if one in scores and not keeps_memory(one, baseline)]
+    twins = [(one, Config(values=one.values | {name: value})) for one, (name, value) in itertools.product(plain, kept)]
+    pairs = [(config, twin) for config, twin in twins if config != twin and twin in measured]
+    luck = {one: luck_with_faults(history, one, history.summary(one).trials) for one in plain}
     believed = dict(scores)
-    for config, (name, value) in itertools.product(scores, kept):
-        twin = Config(values={**config.values, name: value})
-        is_slower = scores.get(twin, 0.0) < scores.get(baseline, 0.0)
-        if twin == config or keeps_memory(config, baseline) or is_slower or not {config, twin} <= measured.keys():
-            continue
-        usual = measured[config] * (1 - luck_with_faults(history, config, history.summary(config).trials))
-        losses = math.log(usual / measured[twin]), math.log(1 - share)
-        loss = statistics.fmean(losses, (error**-2, (share * ERROR_OF_FAULTS) ** -2))
-        believed[config] = min(believed[config], math.exp(loss) * scores[twin])
+    for config, twin in pairs:
+        if scores.get(twin, 0.0) >= scores.get(baseline, 0.0):
+            seen = math.log(measured[twin] / measured[config] / (1 - luck[config]))
+            gain, _ = gain_with_faults(seen, error, share)
+            believed[config] = min(believed[config], math.exp(-gain) * scores[twin])
+    if not pairs and was_memory_kept(history):
+        believed |= {twin: scores[one] * (1 - luck[one]) / (1 - share) for one, twin in twins if one != twin}
     return believed
 
 

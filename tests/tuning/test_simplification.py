@@ -265,6 +265,15 @@ def test_what_page_faults_do_not_explain_is_no_luck(tmp_path, own, kept):
     assert preferred(search).config == HALF
 
 
+@pytest.mark.parametrize(("malloc", "first"), [("glibc", KEPT), (None, HALF)])
+def test_if_no_two_probes_differ_in_it_alone_counted_page_faults_decide_about_malloc(tmp_path, malloc, first):
+    """As seen with `char_transformer`: five probes, and only those of larger batches kept memory."""
+    other = config(32, gradient_accumulation_steps=2, malloc=malloc)
+    search = _faulting(tmp_path, (config(64), 100.0, 0.08), (other, 90.0, 0.0 if malloc else 0.08), (HALF, 205.0, 0.09))
+
+    assert preferred(search).config == first
+
+
 def test_nothing_that_is_slower_than_the_baseline_is_taken_for_the_luck_of_another(tmp_path):
     search = _faulting(tmp_path, (config(64), 100.0, 1.0), (HALF, 120.0, 0.0), (KEPT, 99.0, 0.0))
 
