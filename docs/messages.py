@@ -24,7 +24,8 @@ is not known, or room is short. What is not searched is listed before an answer:
 TITLES = (
     "Sentences of earlier versions", "Warnings", "Reasons for the choice", "Why a configuration was not chosen",
     "Losses", "Configurations that were not tried", "Gains other than speed",
-    "Why a probe does not count", "Why a change was not tested", "Why memory is not predicted", "What no setting mends",
+    "Why a probe does not count", "Why a change was not tested, or is kept all the same", "Why memory is not predicted",
+    "What no setting mends",
     "What other messages hold", "What is not searched", "What doctor says of a machine",
 )  # fmt: skip
 SAID = {

@@ -172,7 +172,7 @@ class Code(NumberedCode):
     NO_ENERGY = ("no-energy", 709, "The probe has no reading of the GPU's energy counter.",
         "Search with --objective throughput: what is faster mostly takes less energy too.")
 
-    # 8xx: why a change was not tested
+    # 8xx: why a change was not tested, or is kept although rounds do not show its gain
     CHANGE_WITHOUT_TIME = "change-without-time", 801, "no time was left"
     CHANGE_DROPPED_WITH_OTHERS = "change-dropped-with-others", 802, "dropped together with others"
     CHANGE_NOT_MEASURED = "change-not-measured", 803, "not measured"
@@ -182,6 +182,7 @@ class Code(NumberedCode):
     CHANGE_NEEDS_MEMORY = "change-needs-memory", 807, "it would not fit into memory"
     CHANGE_NOT_YET_MEASURED = "change-not-yet-measured", 808, "not measured yet"
     CHANGE_NOT_ALONE = "change-not-alone", 809, "not measured"
+    CHANGE_SPARES_FAULTS = "change-spares-faults", 810, "page faults take {share:share} of a step without it"
 
     # 9xx: why the memory of an arm is not predicted
     NOT_PREDICTED_IN_TIME = "not-predicted-in-time", 901, "there was no time left for it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
@@ -29,6 +30,7 @@ class ChangeWorth(Record, frozen=True, kw_only=True):
     kept: bool  # the recommendation makes it
     gain: Gain | None  # speed with it over speed without it; None: not known
     untested: Notice | None = None  # why it was not measured in rounds
+    reason: Notice | None = None  # why it is kept although rounds do not show its gain
     memory_ratio: float | None = None  # memory with it, over that without it
 
 
@@ -52,7 +54,7 @@ def _worth_of(one: Change, evidence: Evidence | None) -> ChangeWorth:
     measured = evidence.of_change(tuple(one.values)).inside if evidence and one.kept else None
     return ChangeWorth(
         values=one.values, before=one.before, kept=one.kept, gain=measured or gain_of(one), untested=one.untested,
-        memory_ratio=one.memory_ratio and 1 / one.memory_ratio,
+        reason=one.reason, memory_ratio=one.memory_ratio and 1 / one.memory_ratio,
     )  # fmt: skip
 
 
@@ -62,7 +64,7 @@ def _earlier(best: Recommendation, view: StudyView | None) -> Iterator[Change]:
     untested = notice(Code.CHANGE_NOT_YET_MEASURED if view and view.running else Code.CHANGE_NOT_ALONE)
     for names in groups:
         values, before = ({name: of.get(name) for name in names} for of in (best.params, best.baseline))
-        known = {}
+        known: dict[str, Any] = {}
         if len(groups) == 1 and best.speedup:  # without it, it is the baseline, which the confirmation measured best
             ends = (best.speedup, best.speedup_high, best.speedup_low)
             known = dict(zip(("ratio", "ratio_low", "ratio_high"), (one and 1 / one for one in ends), strict=True))
@@ -70,14 +72,18 @@ def _earlier(best: Recommendation, view: StudyView | None) -> Iterator[Change]:
 
 
 def worth(change: ChangeWorth, best: Recommendation) -> str:
-    """Return `1.58× faster (1.34 to 1.87)`, the speed with the change over that without; or why it is not known."""
+    """Return `1.58× faster (1.34 to 1.87)`, the speed with the change over that without; or why it is not known.
+
+    If rounds do not show why it is kept, the reason follows.
+    """
+    reason = f"; {plain(change.reason.meaning)}" if change.reason else ""
     if change.gain is None:
         why = plain(change.untested.text.partition("\n")[0].rstrip(".")) if change.untested else ""
-        return why if why.startswith(NOT_MEASURED) else f"{NOT_MEASURED}: {why}"
+        return (why if why.startswith(NOT_MEASURED) else f"{NOT_MEASURED}: {why}") + reason
     text, memory = gain_phrase(change.gain, best.goal), change.memory_ratio or 1.0
     if objective_of(best.goal).slack(best.goal) is not None and abs(1 - memory) >= LEAST_MEMORY:
         text += f", {format_share(abs(1 - memory))} {'more' if memory > 1 else 'less'} memory"
-    return text
+    return text + reason
 
 
 def change_phrase(change: ChangeWorth) -> str:

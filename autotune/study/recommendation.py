@@ -21,7 +21,6 @@ from autotune.knobs import completed, defaults
 from autotune.machine.environment import mismatches
 from autotune.objectives.verdict import judge_among
 from autotune.study import disk
-from autotune.study.disk import find
 from autotune.study.running import answer_anew, is_running
 from autotune.study.unstable_baseline import ends_search, why_unstable
 from autotune.targets.commands.recommended_command import RecommendedCommand, recommended_command
@@ -75,6 +74,7 @@ class Change(Record, frozen=True, kw_only=True):
     ratio_high: float | None = None
     memory_ratio: float | None = None  # memory of the winner without it, over the winner's
     untested: Notice | None = None  # why it was not measured in rounds; a ratio beside it is by single probes
+    reason: Notice | None = None  # why it is kept although rounds do not show its gain
 
 
 class Undecided(Record, frozen=True, kw_only=True):
@@ -190,7 +190,7 @@ def load_result(study: str | Path | None = None) -> Recommendation:
 
     Raises `StudyNotFound`, `NoRecommendation` if the search has not found one, `StudyError` if it is damaged.
     """
-    folder = find(study)
+    folder = disk.find(study)
     if not (folder / disk.BEST).is_file():
         trials, request = disk.read_trials(folder), disk.read_request(folder)
         ended = [one for one in trials if ends_search(one, request)]

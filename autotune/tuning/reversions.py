@@ -217,12 +217,15 @@ class WinnerComparison:
     def _believed(self, one: ConfigSummary) -> tuple[float, float]:
         """Return the winner's score over that of `one`, and a lower bound: by rounds, and by what page faults take."""
         estimate, low, _ = self.ratio(one.config)
-        kept = {name for name in self._evident if self._winner[name] != one.config[name]}
-        if not (kept and self._fault_share):
+        if not self._spares_faults(one.config):
             return estimate, low
         error = math.log(estimate / max(low, LEAST_RATIO)) / HALF_WIDTH_DEVIATIONS
         gain, error = gain_with_faults(math.log(estimate / (1 - self._luck(one))), error, self._fault_share)
         return math.exp(gain), math.exp(gain - HALF_WIDTH_DEVIATIONS * error)
+
+    def _spares_faults(self, config: Config) -> bool:
+        """Return whether the winner has a setting that counted page faults ask for, and `config` does not."""
+        return self._fault_share > 0 and any(self._winner[name] != config[name] for name in self._evident)
 
     def needs_rounds(self, config: Config) -> bool:
         """Return whether probes outside of rounds can never decide if it loses."""
@@ -251,11 +254,13 @@ class WinnerComparison:
     def _change(self, one: Reversion, params: Mapping[str, Value]) -> Change:
         values, before = ({name: of[name] for name in one.knobs} for of in (self._winner, self._request.baseline))
         kept = all(params[name] == value for name, value in values.items())
+        spared = notice(Code.CHANGE_SPARES_FAULTS, share=self._fault_share)
+        reason = spared if kept and self._spares_faults(one.config) else None
         met = self._winner in self._places and one.config in self._places
         if not met or self._scores.count(self._places[self._winner], self._places[one.config]) < FEWEST_ROUNDS:
             why = self._failures.get(one.config) or one.untested or notice(Code.CHANGE_NOT_MEASURED)
             ratio = None if one.seen is None else round(1 - one.seen, 4)
-            return Change(values=values, before=before, kept=kept, ratio=ratio, untested=why)
+            return Change(values=values, before=before, kept=kept, ratio=ratio, untested=why, reason=reason)
         estimate, low, high = self.ratio(one.config)
         winner, without = self._summaries[self._winner], self._summaries[one.config]
         return Change(
@@ -266,6 +271,7 @@ class WinnerComparison:
             ratio_low=round(1 / high, 6) if math.isfinite(high) else None,
             ratio_high=round(1 / low, 6) if low > 0 else None,
             memory_ratio=round(without.peak_bytes / winner.peak_bytes, 4) if winner.peak_bytes else None,
+            reason=reason if low <= 1 else None,
         )
 
 

@@ -348,9 +348,21 @@ def test_a_study_of_an_earlier_version_shows_what_was_measured_alone_and_says_so
 
 
 def test_a_hostile_reason_does_not_reach_the_terminal() -> None:
-    text = only(change("amp_dtype", untested=earlier("\x1b[2Jno")))
+    text = only(change("amp_dtype", untested=earlier("\x1b[2Jno"), reason=earlier("\x1b[2Jfaults")))
 
     assert "\x1b" not in text
+
+
+def test_what_is_kept_although_rounds_do_not_show_its_gain_is_told_with_the_reason() -> None:
+    spared = notice(Code.CHANGE_SPARES_FAULTS, share=0.08)
+
+    unsure, untested = (
+        only(change("channels_last", reason=spared, **more))
+        for more in ({"ratio": 1.0, "ratio_low": 0.9, "ratio_high": 1.1}, {"untested": earlier("no time was left")})
+    )
+
+    assert unsure == "1.00×, not significant (0.91 to 1.11); page faults take 8% of a step without it"
+    assert untested == "not measured: no time was left; page faults take 8% of a step without it"
 
 
 @pytest.mark.parametrize("draw", [step, history])

@@ -467,6 +467,29 @@ def test_rounds_without_malloc_that_had_few_page_faults_by_chance_do_not_drop_it
     assert rounds.comparison.loses(WINNER) is is_kept
 
 
+@pytest.mark.parametrize(
+    ("usual", "without", "why"),
+    [
+        (0.08, (99.0, 101.0, 102.0), "page faults take 8% of a step without it"),
+        (0.08, (80.0, 81.0, 82.0), None),  # rounds show the gain
+        (0.08, (), "page faults take 8% of a step without it"),  # no time was left
+        (0.02, (99.0, 101.0, 102.0), None),
+    ],
+)
+def test_malloc_that_rounds_do_not_prove_is_kept_with_the_reason(tmp_path, usual, without, why):
+    winner = config(**WINNER.values | {"malloc": "glibc"})
+    search = context(tmp_path, trials=[trial(_faulting(70.0, usual), 0, "baseline", **config(64).values)])
+    rounds = _Ablation(search, (), winner)
+    for one, rates in {winner: (100.0, 101.0, 102.0), WINNER: without}.items():
+        probes = tuple(trial(_faulting(rate, 0.0), 0, "ablation", **one.values) for rate in rates)
+        numbers, verdicts = tuple(range(len(rates))), tuple(map(good, rates))
+        rounds.candidates[one] = ConfigSummary(config=one, trials=probes, verdicts=verdicts, rounds=numbers)
+
+    (change,) = rounds.comparison.changes([Reversion(knobs=("malloc",), config=WINNER)], winner.values)
+
+    assert (change.reason and change.reason.text) == why
+
+
 def _faulting(rate, share):
     """A result at this rate, with page faults in this share of its steps."""
     ran = measured(rate)
