@@ -115,7 +115,7 @@ def confirm_in_rounds(
 
     The confirmation ends before `rounds` when it is decided, when another round `overruns` the budget by too much, or,
     after the fewest rounds, when time no longer `affords` one. A second round, without which nothing is decided, is run
-    of the fastest and the baseline if it would overrun with all.
+    of those that fit and the baseline if it would overrun with all (a resumed confirmation runs it anew).
 
     If time affords it, it goes on beyond `rounds` up to the fewest that give a useful interval, and while it is open
     whether the best beats the baseline, what another batch is worth, or, in the first three rounds, which global batch
@@ -139,7 +139,7 @@ def confirm_in_rounds(
         enough = done >= fewest or (done >= FEWEST_ROUNDS and _is_clear(running, baseline, request.goal, claims))
         late = affords if before is None and (enough or done >= rounds) else None
         if done and before is None and overruns(configs):
-            fitting = _fastest_that_fit(running, request, overruns) if done < FEWEST_ROUNDS else set()
+            fitting = _that_fit(running, request, overruns) if done < FEWEST_ROUNDS else set()
             if not fitting:
                 break
             candidates |= {one.config: replace(one, is_behind=one.config not in fitting) for one in running}
@@ -253,14 +253,25 @@ def _faster_half(contenders: Sequence[ConfigSummary], keep: int, request: StudyR
     return {contenders[one].config for one in going}
 
 
-def _fastest_that_fit(
+def _that_fit(
     running: Sequence[ConfigSummary], request: StudyRequest, overruns: Callable[[Sequence[Config]], bool]
 ) -> set[Config]:
-    """Return the fastest ones, and the baseline, that a round has time for; empty if it has no time for any."""
+    """Return those that a second round has time for, and the baseline; empty if it has no time for any.
+
+    The most cautious ones come first, of those that are as fast as one round can tell: a change that needs proof is
+    compared with a configuration without it, which so cannot drop out alone.
+    """
     contenders = [one for one in running if one.config != request.baseline]
+    if not _have_met(contenders):
+        return set()
+    keys, gaps = preferences(contenders, request), rounds_of(contenders).gaps(range(len(contenders)))
+    least = max(gaps[one] for one in range(len(contenders))) + math.log(1 - finalist_margin(()))
+    order = sorted(
+        range(len(contenders)), key=lambda i: (gaps[i] < least, keys[i] if gaps[i] >= least else (), -gaps[i])
+    )
     others = {one.config for one in running} - {one.config for one in contenders}
     for keep in range(len(contenders) - 1, 0, -1):
-        fitting = others | _faster_half(contenders, keep, request)
+        fitting = others | {contenders[one].config for one in order[:keep]}
         if not overruns([*fitting]):
             return fitting
     return set()

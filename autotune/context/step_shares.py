@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean
 
@@ -26,8 +27,8 @@ LEAST_SHARES = {
 # The mean share of a step in page faults from which on keeping memory is expected to gain: `digits_cnn` and `resnet`
 # have 13 % and more, and gain a fifth; `masked_lm` has 2 to 6 %, and gains 2 to 5 % (decisions/0084).
 EVIDENT_FAULT_SHARE = 0.05
-MOST_SAVED = 0.25  # of a step, by keeping memory: about the most that was measured (decisions/0084)
-ERROR_OF_FAULTS = 0.5  # of the time that counted page faults take, relative, one standard error (decisions/0084)
+MOST_SPARED = 0.25  # of a step, by keeping memory: about the most that was measured (decisions/0084)
+ERROR_OF_FAULTS = 0.5  # of the time that they take, relative, one standard error: as models differ (decisions/0084)
 _SEARCHING = ("baseline", "search")  # purposes of probes before there are rounds
 
 
@@ -115,40 +116,46 @@ def evident_knobs(history: History) -> list[str]:
     return [] if keeping and fmean(keeping) > fmean(plain) / 2 else keeping_knobs()
 
 
-def usual_fault_share(history: History) -> float:
-    """Return the mean share of a step that keeping memory would save, as counted page faults say; 0.0 if they do not.
+@dataclass(frozen=True, kw_only=True)
+class PageFaults:
+    """What the page faults that a search counted say of keeping memory; all zero if they say nothing."""
 
-    It is `MOST_SAVED` at most.
-    """
-    return min(fmean(fault_shares(history)), MOST_SAVED) if evident_knobs(history) else 0.0
+    usual_share: float = 0.0  # mean share of a step that they took in probes that keep no memory
+    spared_share: float = 0.0  # share of a step that keeping memory spares
+
+    def luck(self, trials: Iterable[Trial]) -> float:
+        """Return the share by which these probes, which keep no memory, were faster because they had fewer than usual.
+
+        Probes that had more than usual are not corrected.
+        """
+        measured = (trial.result.measurement for trial in trials)
+        own = [one.fault_share for one in measured if one is not None and one.fault_share is not None]
+        return min(max(0.0, self.usual_share - fmean(own)), MOST_SPARED) if own else 0.0
+
+    @property
+    def gain(self) -> float:
+        """The logarithm of the ratio that keeping memory gains if it spares these faults."""
+        return -math.log1p(-self.spared_share)
+
+    def gain_beside(self, seen: float, error: float, luck: float) -> tuple[float, float]:
+        """Return what keeping memory gains by what was measured and by these faults, and its standard error.
+
+        All are logarithms of ratios: `seen` was measured, give or take `error`, beside probes with so much `luck`. The
+        two are weighted by their precision.
+        """
+        seen, error = seen - math.log1p(-luck), math.hypot(error, ERROR_OF_FAULTS * luck)
+        of_faults = ERROR_OF_FAULTS * self.spared_share
+        gain = fmean((seen, self.gain), (of_faults**2, error**2))  # each by the other's variance
+        return gain, error * of_faults / math.hypot(error, of_faults)
 
 
-def was_memory_kept(history: History) -> bool:
-    """Return whether a probe of the search kept memory, and counted its page faults."""
-    return bool(_fault_shares(history, history.version)[1])
-
-
-def luck_with_faults(history: History, config: Config, trials: Iterable[Trial]) -> float:
-    """Return the share by which these probes of `config` were faster because they had fewer page faults than usual.
-
-    It is 0.0 if `config` keeps memory, or if counted page faults do not show what keeping it gains.
-    """
-    measured = (trial.result.measurement for trial in trials)
-    own = [one.fault_share for one in measured if one is not None and one.fault_share is not None]
-    if not own or keeps_memory(config, history.request.baseline):
-        return 0.0
-    return max(0.0, usual_fault_share(history) - fmean(own))
-
-
-def gain_with_faults(seen: float, error: float, share: float) -> tuple[float, float]:
-    """Return what keeping memory gains, by probes and by counted page faults, and its standard error.
-
-    All are logarithms of ratios, but for `share`: probes gained `seen`, give or take `error`, and page faults take
-    `share` of a step. The two are weighted by their precision.
-    """
-    of_faults = share * ERROR_OF_FAULTS
-    gain = fmean((seen, -math.log1p(-share)), (of_faults**2, error**2))  # each by the other's variance
-    return gain, error * of_faults / math.hypot(error, of_faults)
+def page_faults(history: History) -> PageFaults:
+    """Return what the page faults of the search say; nothing if they do not show what keeping memory gains."""
+    plain, keeping = _fault_shares(history, history.version)
+    if not evident_knobs(history):
+        return PageFaults()
+    usual = fmean(plain)
+    return PageFaults(usual_share=usual, spared_share=min(usual - fmean(keeping or [0.0]), MOST_SPARED))
 
 
 def unproven_variables(history: History, config: Config) -> list[str]:

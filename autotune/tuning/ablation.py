@@ -24,7 +24,7 @@ from autotune.answer import confirmation_rounds
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, with_round
 from autotune.answer.doubtful_batch import is_taken_back
 from autotune.context.search_context import SearchContext
-from autotune.context.step_shares import evident_knobs, luck_with_faults, usual_fault_share
+from autotune.context.step_shares import PageFaults, evident_knobs, page_faults
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config
@@ -198,11 +198,9 @@ class _Ablation:
     @property
     def comparison(self) -> WinnerComparison:
         """The comparison with the winner by all rounds so far."""
-        request, history = self._context.request, self._context.history
-        return WinnerComparison(
-            list(self.candidates.values()), self.winner, request, evident_knobs(history), usual_fault_share(history),
-            luck=lambda one: luck_with_faults(history, one.config, one.trials),
-        )  # fmt: skip
+        context, rivals = self._context, list(self.candidates.values())
+        faults = page_faults(context.history) if context.objective.is_speed else PageFaults()
+        return WinnerComparison(rivals, self.winner, context.request, evident_knobs(context.history), faults)
 
     def has(self, config: Config) -> bool:
         """Return whether it can be compared: by enough rounds, or by one round and a probe of the search."""

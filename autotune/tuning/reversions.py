@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.answer.choice import MOST_TIE, TIE
@@ -17,7 +17,7 @@ from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.answer.doubtful_batch import is_taken_back, is_worth_it, least_gain
 from autotune.answer.ranking import compared
 from autotune.context.search_context import SearchContext
-from autotune.context.step_shares import gain_with_faults, unproven_variables
+from autotune.context.step_shares import PageFaults, unproven_variables
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Purpose, StudyRequest, Value
@@ -31,6 +31,7 @@ from autotune.study.summary import ConfigSummary, Status, rounds_of
 from autotune.study.valid_probes import is_spoiled
 
 LEAST_RATIO = 1e-3  # a lower bound of 0 says as little
+UNPROVEN = (Code.CHANGE_WITHOUT_TIME, Code.CHANGE_NOT_MEASURED, Code.CHANGE_INTERRUPTED)  # though nothing forbade it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,20 +182,16 @@ class WinnerComparison:
 
     def __init__(
         self, candidates: Sequence[ConfigSummary], winner: Config, request: StudyRequest, evident: Collection[str] = (),
-        fault_share: float = 0.0, luck: Callable[[ConfigSummary], float] = lambda one: 0.0,
+        faults: PageFaults | None = None,
     ) -> None:  # fmt: skip
-        """Leave out the failed `candidates`. `evident` knobs need no more proof than other changes.
-
-        They avoid page faults, which usually take `fault_share` of a step: by `luck` less in the rounds of one.
-        """
+        """Leave out the failed `candidates`. `evident` knobs need no more proof than others, as `faults` show."""
         ran = [one for one in candidates if not one.failure and one.scores]
         base = next((i for i, one in enumerate(ran) if one.config == request.baseline), None)
         summaries, _, self._scores = compared(ran, base)
         self._summaries = {one.config: one for one in summaries}
         self._places = {one.config: i for i, one in enumerate(ran)}
         self._failures = {one.config: notice(Code.FAILED, failure=one.failed) for one in candidates if one.failed}
-        self._winner, self._request, self._evident = winner, request, evident
-        self._fault_share, self._luck = fault_share, luck
+        self._winner, self._request, self._evident, self._faults = winner, request, evident, faults or PageFaults()
 
     def ratio(self, config: Config, confidence: float = 0.95) -> tuple[float, float, float]:
         """Return the winner's score over that of `config`: estimate, lower and upper bound."""
@@ -215,17 +212,20 @@ class WinnerComparison:
         return estimate > 1 + TIE and (low > 1 or (estimate > 1 + MOST_TIE and not self.is_without_variable(config)))
 
     def _believed(self, one: ConfigSummary) -> tuple[float, float]:
-        """Return the winner's score over that of `one`, and a lower bound: by rounds, and by what page faults take."""
-        estimate, low, _ = self.ratio(one.config)
-        if not self._spares_faults(one.config):
+        """Return the winner's score over that of `one`, and a lower bound: by rounds, and by what page faults take.
+
+        Rounds count alone if they surely show no gain, also without their luck.
+        """
+        (estimate, low, high), luck = self.ratio(one.config), self._faults.luck(one.trials)
+        if high <= (1 + TIE) * (1 - luck) or not self._spares_faults(one.config):
             return estimate, low
         error = math.log(estimate / max(low, LEAST_RATIO)) / HALF_WIDTH_DEVIATIONS
-        gain, error = gain_with_faults(math.log(estimate / (1 - self._luck(one))), error, self._fault_share)
+        gain, error = self._faults.gain_beside(math.log(estimate), error, luck)
         return math.exp(gain), math.exp(gain - HALF_WIDTH_DEVIATIONS * error)
 
     def _spares_faults(self, config: Config) -> bool:
         """Return whether the winner has a setting that counted page faults ask for, and `config` does not."""
-        return self._fault_share > 0 and any(self._winner[name] != config[name] for name in self._evident)
+        return self._faults.spared_share > 0 and any(self._winner[name] != config[name] for name in self._evident)
 
     def needs_rounds(self, config: Config) -> bool:
         """Return whether probes outside of rounds can never decide if it loses."""
@@ -254,8 +254,9 @@ class WinnerComparison:
     def _change(self, one: Reversion, params: Mapping[str, Value]) -> Change:
         values, before = ({name: of[name] for name in one.knobs} for of in (self._winner, self._request.baseline))
         kept = all(params[name] == value for name, value in values.items())
-        spared = notice(Code.CHANGE_SPARES_FAULTS, share=self._fault_share)
-        reason = spared if kept and self._spares_faults(one.config) else None
+        is_open = one.config not in self._failures and (one.untested is None or one.untested.code in UNPROVEN)
+        spared = notice(Code.CHANGE_SPARES_FAULTS, share=self._faults.usual_share)
+        reason = spared if kept and is_open and self._spares_faults(one.config) else None
         met = self._winner in self._places and one.config in self._places
         if not met or self._scores.count(self._places[self._winner], self._places[one.config]) < FEWEST_ROUNDS:
             why = self._failures.get(one.config) or one.untested or notice(Code.CHANGE_NOT_MEASURED)

@@ -11,24 +11,17 @@ module makes it end with few changes too (decisions/0045).
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import TypeVar
 
 from autotune.answer.choice import LUCK_DEVIATIONS, luck, simplest
 from autotune.answer.confirmation_rounds import FINALIST_DEVIATIONS, finalist_margin
 from autotune.context.search_context import SearchContext
-from autotune.context.step_shares import (
-    evident_knobs,
-    gain_with_faults,
-    luck_with_faults,
-    unproven_variables,
-    usual_fault_share,
-    was_memory_kept,
-)
+from autotune.context.step_shares import evident_knobs, page_faults, unproven_variables
 from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.knobs import knob, loader_workers
@@ -91,7 +84,7 @@ def simpler(context: SearchContext) -> Config | None:
         return None
     best = found.config
     if best not in context.history.probed:
-        return best  # without changes that are idle by the model alone
+        return best  # without idle changes, or with memory kept, by the model or by page faults alone
     is_held = request.goal.global_batch is not None
     may = [one for one in reversions_of(context, best) if is_held or "batch_size" not in one.knobs]
     expected = expected_slowdowns(context, best, may)
@@ -109,9 +102,9 @@ def simpler(context: SearchContext) -> Config | None:
 def preferred(context: SearchContext) -> ConfigSummary | None:
     """Return the configuration to confirm first: few changes, and nearly as fast as the fastest.
 
-    It may be one that was not probed (`without_idle_changes`). It sets no environment variable, unless that is evident
-    or its only change: it may be confirmed without rivals, and single probes never suffice for a variable
-    (decisions/0054). Return None if only the baseline may be recommended.
+    It may be one that was not probed (`without_idle_changes`, `_as_page_faults_say`). It sets no environment variable,
+    unless that is evident or its only change: it may be confirmed without rivals, and single probes never suffice for a
+    variable (decisions/0054). Return None if only the baseline may be recommended.
     """
     return _preferred(context, sets_variable=False)
 
@@ -168,26 +161,32 @@ def _believed(context: SearchContext) -> dict[Config, float]:
 def _as_page_faults_say(context: SearchContext, scores: Mapping[Config, float]) -> Mapping[Config, float]:
     """Return `scores`, with what counted page faults say that keeping memory gains, on average over processes.
 
-    A configuration that keeps no memory scores less if it was probed with memory kept, too: by what the two probes and
-    the faults say (`gain_with_faults`). Its luck with faults counts against it. A twin that was slower than the
-    baseline says nothing. If no configuration was probed with and without, twins are expected to gain what the faults
-    say.
+    What a configuration that keeps no memory loses is told by its own two probes, with and without, and by the faults
+    (`PageFaults`). If it was probed without only, its twin is expected to gain what other pairs and the faults say. A
+    pair that was slower than the baseline says nothing.
     """
     history, baseline, measured = context.history, context.request.baseline, search_scores(context.history)
-    share, error = usual_fault_share(history), finalist_margin(history.baseline_rates, deviations=1)
-    kept = [(name, value) for name in evident_knobs(history) for value in context.space.domains[name]]
-    plain = [one for one in measured if one in scores and not keeps_memory(one, baseline)]
-    twins = [(one, Config(values=one.values | {name: value})) for one, (name, value) in itertools.product(plain, kept)]
-    pairs = [(config, twin) for config, twin in twins if config != twin and twin in measured]
-    luck = {one: luck_with_faults(history, one, history.summary(one).trials) for one in plain}
-    believed = dict(scores)
+    faults, error = page_faults(history), finalist_margin(history.baseline_rates, deviations=1)
+    if not faults.spared_share:
+        return scores
+    kept = {(name, one[name]) for name in evident_knobs(history) for one in measured if one[name] != baseline[name]}
+    plain = [one for one in measured if one in scores and one != baseline and not keeps_memory(one, baseline)]
+    twins = [(one, Config(values={**one.values, name: value})) for one, (name, value) in product(plain, sorted(kept))]
+    believed, pairs = dict(scores), [pair for pair in twins if pair[1] in measured]
+    lucky = {one: faults.luck(history.summary(one).trials) for one in plain}
+    seen = list[float]()
     for config, twin in pairs:
-        if scores.get(twin, 0.0) >= scores.get(baseline, 0.0):
-            seen = math.log(measured[twin] / measured[config] / (1 - luck[config]))
-            gain, _ = gain_with_faults(seen, error, share)
+        if twin in scores and scores[twin] >= scores.get(baseline, 0.0):
+            seen.append(math.log(measured[twin] / measured[config]))
+            gain, _ = faults.gain_beside(seen[-1], error, lucky[config])
             believed[config] = min(believed[config], math.exp(-gain) * scores[twin])
-    if not pairs and was_memory_kept(history):
-        believed |= {twin: scores[one] * (1 - luck[one]) / (1 - share) for one, twin in twins if one != twin}
+    gain = faults.gain_beside(statistics.fmean(seen), error / math.sqrt(len(seen)), 0.0)[0] if seen else faults.gain
+    for config in plain:
+        if config not in dict(pairs):
+            believed[config] *= 1 - lucky[config]
+    for config, twin in twins:
+        if twin not in measured:
+            believed.setdefault(twin, math.exp(gain) * scores[config] * (1 - lucky[config]))
     return believed
 
 

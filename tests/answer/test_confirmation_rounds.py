@@ -313,6 +313,20 @@ def test_a_second_round_that_would_overrun_with_all_is_run_of_the_fastest_and_th
     assert behind == [one for one in (TWO, THREE, FOUR) if second and one not in second]
 
 
+@pytest.mark.parametrize(("lead", "stays"), [(1.06, 0), (1.3, 1)])
+def test_what_needs_proof_does_not_stay_alone_for_a_lead_that_one_round_cannot_tell(lead, stays):
+    few = config(batch_size=512, channels_last=True)
+    more = config(batch_size=512, channels_last=True, omp_wait_policy="passive")
+    rates, log = {few: 200.0, more: lead * 200.0, BASE: 100.0}, []
+
+    run(
+        _candidates(few, more, BASE), 2, _rated(log, lambda where, count: rates[where]),
+        overruns=lambda running: len(running) > 2,
+    )  # fmt: skip
+
+    assert log[3:] == [BASE, (few, more)[stays]]
+
+
 @pytest.mark.parametrize(("confirmed", "rounds"), [((ONE,), 2), ((ONE, TWO), 4), ((ONE, TWO, THREE), 3)])
 def test_few_rivals_run_the_rounds_that_an_interval_takes_however_late_it_is(confirmed, rounds):
     log = []

@@ -470,9 +470,9 @@ def test_rounds_without_malloc_that_had_few_page_faults_by_chance_do_not_drop_it
 @pytest.mark.parametrize(
     ("usual", "without", "why"),
     [
-        (0.08, (99.0, 101.0, 102.0), "page faults take 8% of a step without it"),
+        (0.08, (99.0, 101.0, 102.0), "page faults took 8% of a step in probes without it"),
         (0.08, (80.0, 81.0, 82.0), None),  # rounds show the gain
-        (0.08, (), "page faults take 8% of a step without it"),  # no time was left
+        (0.08, (), "page faults took 8% of a step in probes without it"),  # no time was left
         (0.02, (99.0, 101.0, 102.0), None),
     ],
 )
