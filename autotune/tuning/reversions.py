@@ -17,7 +17,7 @@ from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.answer.doubtful_batch import is_taken_back, is_worth_it, least_gain
 from autotune.answer.ranking import compared
 from autotune.context.search_context import SearchContext
-from autotune.context.step_shares import PageFaults, unproven_variables
+from autotune.context.step_shares import PageFaults, evident_knobs, page_faults, unproven_variables
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Purpose, StudyRequest, Value
@@ -159,17 +159,25 @@ def without_variables(context: SearchContext, config: Config) -> Config:
 
 
 def proven(context: SearchContext, measured: Sequence[ConfigSummary]) -> set[Config]:
-    """Return those of `measured` that rounds do not show to set an environment variable without need.
+    """Return those of `measured` that may be recommended by what their environment variables gain.
 
     A configuration is left out unless it is surely faster than itself without its variables, if that ran to the end of
-    the same rounds.
+    the same rounds. One that keeps no memory is left out if itself with memory kept ran there too, and gains more than
+    a tie by these rounds and by page faults.
     """
-    ran = [one for one in measured if one.status is Status.CONFIRMED]
+    history, request = context.history, context.request
+    ran, evident = [one for one in measured if one.status is Status.CONFIRMED], evident_knobs(history)
     scores, places = rounds_of(ran), {one.config: i for i, one in enumerate(ran)}
     twins = {one.config: without_variables(context, one.config) for one in measured}
     doubted = [one for one, twin in twins.items() if one != twin and {one, twin} <= places.keys()]
     unproven = {one for one in doubted if scores.ratio(places[one], places[twins[one]])[1] <= 1}
-    return twins.keys() - unproven if context.objective.is_speed else set(twins)
+    plain = {one: without(context, one, evident) for one in places}
+    kept = [one for one, other in plain.items() if other in places.keys() - {one, request.baseline}]
+    faulting = {
+        plain[one] for one in kept
+        if WinnerComparison(ran, one, request, evident, page_faults(history)).loses(plain[one])
+    }  # fmt: skip
+    return twins.keys() - unproven - faulting if context.objective.is_speed else set(twins)
 
 
 def knobs_of(reversions: Sequence[Reversion]) -> list[str]:

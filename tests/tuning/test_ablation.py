@@ -467,12 +467,37 @@ def test_rounds_without_malloc_that_had_few_page_faults_by_chance_do_not_drop_it
     assert rounds.comparison.loses(WINNER) is is_kept
 
 
+KEEPING = config(**WINNER.values | {"malloc": "glibc"})
+
+
+@pytest.mark.parametrize(
+    ("usual", "own", "out"),
+    [(0.08, 0.0, {WINNER}), (0.08, 0.08, set()), (0.02, 0.0, {KEEPING})],
+    ids=["by luck", "not by luck", "faults say nothing"],
+)
+def test_a_finalist_without_malloc_is_not_recommended_for_its_luck_with_page_faults(tmp_path, usual, own, out):
+    """As seen with `digits_cnn`: both ran the same rounds, as fast as each other, and fewer changes were preferred."""
+    search = context(tmp_path, trials=[trial(_faulting(70.0, usual), 0, "baseline", **config(64).values)])
+    search = dataclasses.replace(search, space=space(on=environment(device="cpu", capability=None, mallocs=("glibc",))))
+    measured_rates = {KEEPING: (100.0, 101.0, 102.0), WINNER: (99.0, 101.0, 102.0), config(64): (70.0, 71.0, 72.0)}
+    finished = [
+        ConfigSummary(
+            config=one, trials=tuple(trial(_faulting(rate, own), 0, "confirm", **one.values) for rate in own_rates),
+            verdicts=tuple(map(good, own_rates)), rounds=(0, 1, 2),
+        )
+        for one, own_rates in measured_rates.items()
+    ]  # fmt: skip
+
+    assert proven(search, finished) == measured_rates.keys() - out
+    assert proven(search, finished[1:]) == measured_rates.keys() - {KEEPING}  # nothing with it ran
+
+
 @pytest.mark.parametrize(
     ("usual", "without", "why"),
     [
-        (0.08, (99.0, 101.0, 102.0), "page faults took 8% of a step in probes without it"),
+        (0.08, (99.0, 101.0, 102.0), "page faults took 8% of a step without it"),
         (0.08, (80.0, 81.0, 82.0), None),  # rounds show the gain
-        (0.08, (), "page faults took 8% of a step in probes without it"),  # no time was left
+        (0.08, (), "page faults took 8% of a step without it"),  # no time was left
         (0.02, (99.0, 101.0, 102.0), None),
     ],
 )
