@@ -182,7 +182,7 @@ class Code(NumberedCode):
     CHANGE_NEEDS_MEMORY = "change-needs-memory", 807, "it would not fit into memory"
     CHANGE_NOT_YET_MEASURED = "change-not-yet-measured", 808, "not measured yet"
     CHANGE_NOT_ALONE = "change-not-alone", 809, "not measured"
-    CHANGE_SPARES_FAULTS = "change-spares-faults", 810, "page faults took {share:share} of a step without it"
+    CHANGE_SPARES_FAULTS = "change-spares-faults", 810, "spares page faults, {share:share} of a step"
 
     # 9xx: why the memory of an arm is not predicted
     NOT_PREDICTED_IN_TIME = "not-predicted-in-time", 901, "there was no time left for it"

@@ -247,7 +247,7 @@ SAID = [
     (notice(Code.CHANGE_NEEDS_MEMORY), "it would not fit into memory"),
     (notice(Code.CHANGE_NOT_YET_MEASURED), "not measured yet"),
     (notice(Code.CHANGE_NOT_ALONE), "not measured"),
-    (notice(Code.CHANGE_SPARES_FAULTS, share=0.08), "page faults took 8% of a step without it"),
+    (notice(Code.CHANGE_SPARES_FAULTS, share=0.08), "spares page faults, 8% of a step"),
     (notice(Code.NOT_PREDICTED_IN_TIME), "there was no time left for it"),
     (notice(Code.CONTENTS_DECIDE, operator="aten.nonzero"),
      "what it computes depends on the contents of tensors (aten.nonzero)"),

@@ -361,8 +361,8 @@ def test_what_is_kept_although_rounds_do_not_show_its_gain_is_told_with_the_reas
         for more in ({"ratio": 1.0, "ratio_low": 0.9, "ratio_high": 1.1}, {"untested": earlier("no time was left")})
     )
 
-    assert unsure == "1.00×, not significant (0.91 to 1.11); page faults took 8% of a step without it"
-    assert untested == "not measured: no time was left; page faults took 8% of a step without it"
+    assert unsure == "1.00×, not significant (0.91 to 1.11); spares page faults, 8% of a step"
+    assert untested == "not measured: no time was left; spares page faults, 8% of a step"
 
 
 @pytest.mark.parametrize("draw", [step, history])

@@ -495,9 +495,9 @@ def test_a_finalist_without_malloc_is_not_recommended_for_its_luck_with_page_fau
 @pytest.mark.parametrize(
     ("usual", "without", "why"),
     [
-        (0.08, (99.0, 101.0, 102.0), "page faults took 8% of a step without it"),
+        (0.08, (99.0, 101.0, 102.0), "spares page faults, 8% of a step"),
         (0.08, (80.0, 81.0, 82.0), None),  # rounds show the gain
-        (0.08, (), "page faults took 8% of a step without it"),  # no time was left
+        (0.08, (), "spares page faults, 8% of a step"),  # no time was left
         (0.02, (99.0, 101.0, 102.0), None),
     ],
 )
