@@ -169,24 +169,27 @@ def _as_page_faults_say(context: SearchContext, scores: Mapping[Config, float]) 
     faults, error = page_faults(history), finalist_margin(history.baseline_rates, deviations=1)
     if not faults.spared_share:
         return scores
-    kept = {(name, one[name]) for name in evident_knobs(history) for one in measured if one[name] != baseline[name]}
+    kept = [
+        (name, value)
+        for name in evident_knobs(history)
+        for value in context.space.domains[name]
+        if value != baseline[name] and any(one[name] == value for one in measured)
+    ]
     plain = [one for one in measured if one in scores and one != baseline and not keeps_memory(one, baseline)]
-    twins = [(one, Config(values={**one.values, name: value})) for one, (name, value) in product(plain, sorted(kept))]
-    believed, pairs = dict(scores), [pair for pair in twins if pair[1] in measured]
+    twins = [(one, Config(values={**one.values, name: value})) for one, (name, value) in product(plain, kept)]
+    pairs = [(one, twin) for one, twin in twins if twin in measured]
     lucky = {one: faults.luck(history.summary(one).trials) for one in plain}
-    seen = list[float]()
+    believed, seen = dict(scores), list[float]()
     for config, twin in pairs:
         if twin in scores and scores[twin] >= scores.get(baseline, 0.0):
             seen.append(math.log(measured[twin] / measured[config]))
             gain, _ = faults.gain_beside(seen[-1], error, lucky[config])
             believed[config] = min(believed[config], math.exp(-gain) * scores[twin])
     gain = faults.gain_beside(statistics.fmean(seen), error / math.sqrt(len(seen)), 0.0)[0] if seen else faults.gain
-    for config in plain:
-        if config not in dict(pairs):
-            believed[config] *= 1 - lucky[config]
     for config, twin in twins:
-        if twin not in measured:
-            believed.setdefault(twin, math.exp(gain) * scores[config] * (1 - lucky[config]))
+        if config not in dict(pairs):
+            believed[config] = scores[config] * (1 - lucky[config])
+            believed.setdefault(twin, math.exp(gain) * believed[config])
     return believed
 
 
