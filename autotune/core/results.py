@@ -291,7 +291,7 @@ class LossVerdict(Record, frozen=True, kw_only=True):
     seeds: int = 0
     difference: float | None = None  # mean over the last ten steps, as a share of the full-precision loss decrease
     allowed: float | None = None  # the share that would have been accepted
-    # What may decide an inconclusive test if there is more of it; `steps` was written by earlier versions.
+    # What may decide an inconclusive test if there is more of it.
     remedy: Literal["", "seeds", "steps", "time"] = ""
 
     @property

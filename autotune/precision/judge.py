@@ -3,7 +3,7 @@
 The decision rule, in this order (docs/notes/precision.md 3, calibrated on two toy models: 14 of 14 healthy autocast
 runs passed with at most 0.23 % of the loss decrease, 8 of 8 drifting pure-bfloat16 runs were refused at 5.0 to 5.7 %):
 
-    full precision itself breaks or does not learn          inconclusive, not the candidate's fault
+    full precision itself breaks, or does not learn         inconclusive, not the candidate's fault
     losses not finite, steps skipped, gradients vanish      unstable
     behind by at most the tolerance in the last steps       ok, if the check could have shown more
     behind by more than that and than the noise             worse
@@ -56,7 +56,8 @@ class Thresholds(Record, frozen=True, kw_only=True):
     zero_share: float = 0.20  # of gradient entries: 0.83 where float16 gradients underflowed
     zero_share_reference: float = 0.01  # only where full precision has next to none
     spike: float = 10.0  # times the running median of the gradient norm
-    spikes: int = 2  # this many spikes
+    spikes: int = 2  # this many spikes in each `spike_steps`
+    spike_steps: int = 50
 
 
 THRESHOLDS = Thresholds()
@@ -142,7 +143,7 @@ def judge(request: PrecisionCheckRequest, result: PrecisionCheckResult, lines: T
         numbers: dict[str, Value] = {"asked": request.steps, "limit": request.max_seconds, "least": lines.least_steps}
         return found(reason=notices.notice(Code.COMPARISON_SHORT, steps=steps, **numbers), remedy="time")
     if doubt := next((doubt for pair in pairs if (doubt := _doubt(pair, notices))), None):
-        return found(reason=doubt)
+        return found(reason=doubt, remedy="steps" if doubt.code is Code.REFERENCE_LEARNS_NOTHING else "")
     if fault := next((fault for pair in pairs if (fault := _instability(pair, lines, notices))), None):
         return found(verdict="unstable", reason=fault)
     return _compared(found, pairs, lines, notices, batch)
@@ -164,8 +165,15 @@ def refusal(config: Config, verdicts: Sequence[LossVerdict]) -> Notice | None:
 
 
 def pooled(checks: Sequence[PrecisionCheck]) -> list[PrecisionCheck]:
-    """Return the last check of every precision, with the runs of earlier checks whose seeds it does not have."""
-    last = {tuple(precision_of(request.candidate).values()): (request, result) for request, result in checks}
+    """Return the last check of every precision, with the runs of earlier checks whose seeds it does not have.
+
+    One that failed after others that ran does not count.
+    """
+    last = dict[tuple[Value, ...], PrecisionCheck]()
+    for request, result in checks:
+        known = last.get(precision := tuple(precision_of(request.candidate).values()))
+        if known is None or result.outcome is Outcome.OK or known[1].outcome is not Outcome.OK:
+            last[precision] = request, result
     found = []
     for request, result in last.values():
         alike = [pair for pair in checks if pair[1].outcome is Outcome.OK and _one_but_for_seeds(pair[0], request)]
@@ -230,7 +238,7 @@ def _instability(pair: Paired, lines: Thresholds, notices: _Notices) -> Notice |
     if zeros > lines.zero_share and zeros_before < lines.zero_share_reference:
         return notices.notice(Code.GRADIENTS_UNDERFLOW, zeros=zeros, reference_zeros=zeros_before)
     spikes, spikes_before = (_spikes(each, lines) for each in (run, pair.reference))
-    if spikes >= lines.spikes > spikes_before:
+    if spikes >= lines.spikes * max(1, steps // lines.spike_steps) > spikes_before:
         return notices.notice(
             Code.GRADIENTS_JUMP, factor=lines.spike, jumps=spikes, steps=steps, reference_jumps=spikes_before
         )  # fmt: skip

@@ -36,6 +36,9 @@ FULL_SEEDS = 3  # the fewest seeds that give an interval (docs/notes/precision.m
 MOST_SEEDS = 12  # the interval is a third as wide as with three; a check that is still open then stays open
 CHECK_TRIES = 2  # of a check that crashed: it may have been an accident
 MORE_TIME = 2.0  # a check that was cut short is run again if there are so many times the seconds that it had
+MORE_STEPS = 4  # times the steps where full precision learned nothing
+MOST_STEPS = 800  # of a check
+LONGER_SHARE = 0.5  # of the time that a check may take, for one of more steps: rounds keep the rest
 
 
 def compare_losses(context: SearchContext, finalists: Callable[[], Sequence[ConfigSummary]]) -> None:
@@ -154,28 +157,35 @@ def following(
 ) -> PrecisionCheckRequest | None:
     """Return the request after these attempts, beginning with `first`; None if no check would decide more.
 
-    Out of memory: half the batch. A crash: once more. Runs that do not decide: more of the `seeds`, three at least and
-    then twice as many, while they fit into the time of `first`. Too few steps in the time: once more if `MORE_TIME`
-    times the time is available.
+    Out of memory: half the batch. A crash: once more. Full precision learned nothing: `MORE_STEPS` times the steps.
+    Runs that do not decide: more of the `seeds`, three at least and then twice as many. Both only while they fit into
+    the time of `first`, of which more steps get half. Too few steps in the time: once more if `MORE_TIME` times the
+    time is available.
     """
     if not attempts:
         return _capped(first, first.max_seconds)
     request, result = attempts[-1]
-    again = _capped(request, first.max_seconds)
+    most = first.max_seconds * (LONGER_SHARE if request.steps > first.steps else 1.0)
+    again = _capped(request, most)
     whole = pooled(attempts)[-1]
     remedy = judge(*whole, lines).remedy
     if result.outcome.out_of_memory:
         half = request.candidate.batch_size // 2
-        return _capped(_at_batch(request, half), first.max_seconds) if half else None
+        return _capped(_at_batch(request, half), most) if half else None
     if result.outcome.retried:
         return again if sum(other.outcome.retried for _, other in attempts) < CHECK_TRIES else None
+    if result.outcome is not Outcome.OK:
+        return None
     if remedy == "seeds":
         known = whole[0].seeds
         more = tuple(seed for seed in seeds[: max(FULL_SEEDS, 2 * len(known))] if seed not in known)
         seconds = result.elapsed_seconds / len(request.seeds) * len(more)
-        return (
-            _capped(replace(request, seeds=more), first.max_seconds) if more and seconds <= first.max_seconds else None
-        )
+        return _capped(replace(request, seeds=more), most) if more and seconds <= most else None
+    if remedy == "steps":
+        longer, most = replace(first, steps=MORE_STEPS * request.steps), LONGER_SHARE * first.max_seconds
+        training = result.phase_seconds.get("measure", result.elapsed_seconds) / len(request.seeds) * len(first.seeds)
+        fits = result.elapsed_seconds + (MORE_STEPS - 1) * training <= most
+        return _capped(longer, most) if longer.steps <= MOST_STEPS and fits else None
     if remedy == "time" and again.max_seconds >= MORE_TIME * request.max_seconds:
         return again
     return None

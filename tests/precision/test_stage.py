@@ -8,9 +8,9 @@ from autotune.core.records import Goal
 from autotune.core.results import Failure, Outcome
 from autotune.errors import EnvironmentUnfit, NoRecommendation
 from autotune.precision.duration import CHECK_STEPS, SEED_SECONDS
-from autotune.precision.judge import THRESHOLDS
+from autotune.precision.judge import THRESHOLDS, settled
 from autotune.precision.records import ROLES, PrecisionCheckRequest, PrecisionCheckResult
-from autotune.precision.stage import following, refused_summaries
+from autotune.precision.stage import MOST_STEPS, following, refused_summaries
 from autotune.study import disk
 from autotune.study.history import History
 from autotune.testing import FakeLauncher
@@ -112,6 +112,58 @@ def test_more_seeds_are_compared_only_where_they_fit_into_the_time():
 
     assert _following((FIRST, slow)) is None  # two more would take 42 of 40 s
     assert _following((FIRST, msgspec.structs.replace(slow, elapsed_seconds=19.0))) is not None
+
+
+def _flat(request, seconds):
+    """A check in whose runs no loss falls."""
+    runs = [msgspec.structs.replace(run, losses=(2.3,) * request.steps) for run in _ran(request).runs]
+    return request, PrecisionCheckResult(outcome=Outcome.OK, runs=tuple(runs), elapsed_seconds=seconds)
+
+
+def test_where_full_precision_learns_nothing_more_steps_are_compared():
+    attempts = [_flat(FIRST, 1.0)]
+    while (request := _following(*attempts)) is not None:
+        attempts.append(_flat(request, 4 * attempts[-1][1].elapsed_seconds))
+
+    assert [(request.steps, request.seeds) for request, _ in attempts] == [
+        (steps, SEEDS[:1]) for steps in (CHECK_STEPS, 4 * CHECK_STEPS, MOST_STEPS)
+    ]
+
+
+def test_more_steps_are_compared_only_where_they_leave_half_of_the_time_to_rounds():
+    assert _following(_flat(FIRST, 5.1)) is None  # 20.4 of 40 s
+    assert _following(_flat(FIRST, 4.9)) is not None
+
+
+def test_more_steps_begin_with_the_first_seeds_again():
+    several = msgspec.structs.replace(FIRST, seeds=SEEDS[1:3])
+
+    assert _following((FIRST, _ran(wobble=0.2)), _flat(several, 1.0)).seeds == FIRST.seeds
+
+
+def test_a_longer_check_that_fails_leaves_the_verdict_of_the_shorter_one():
+    longer = _following(_flat(FIRST, 1.0))
+    attempts = [_flat(FIRST, 1.0), (longer, _failed(Outcome.USER_ERROR))]
+
+    assert _following(*attempts) is None
+    assert [verdict.reason.code for verdict in settled(attempts)] == [Code.REFERENCE_LEARNS_NOTHING]
+
+
+def test_a_check_of_more_steps_gets_half_of_the_time():
+    longer = _following(_flat(FIRST, 1.0))
+
+    assert longer.max_seconds == FIRST.max_seconds / 2
+    noisy = msgspec.structs.replace(_ran(longer, wobble=0.2), elapsed_seconds=11.0)
+    assert _following(_flat(FIRST, 1.0), (longer, noisy)) is None  # two more seeds would take 22 of 20 s
+
+
+def test_more_steps_in_which_full_precision_learns_decide():
+    longer = _following(_flat(FIRST, 1.0))
+
+    attempts = [_flat(FIRST, 1.0), (longer, _ran(longer))]
+
+    assert _following(*attempts) is None
+    assert [verdict.verdict for verdict in settled(attempts)] == ["ok"]
 
 
 def test_a_comparison_that_was_cut_short_is_worth_another_only_with_much_more_time():
