@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Collection, Iterator, Sequence
 
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, rounds_without_interference
 from autotune.answer.exposed_communication import exposed_communication
 from autotune.answer.uneven_ranks import uneven_ranks
 from autotune.core.codes import Code
+from autotune.core.interference_readings import MOST_FOREIGN_CORES
 from autotune.core.memory_growth import MOST_STEPS_LEFT, memory_growth
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
@@ -20,6 +22,9 @@ from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
 from autotune.study.valid_probes import interference_causes
 
+# Of the loop and each worker: 0.21 to 0.32 where three processes computed on two cores (packed_cnn), 0.03 to 0.08 where
+# eight workers waited for a network (slow_loader).
+FULL_WAIT_SHARE = 0.15
 LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 if compute-bound, else 0.2 to 0.75 (docs/notes/timing.md 4)
 MISLEADING_SPREAD = 0.05  # relative, of repeats: beyond it a ranking of near-ties means little
 
@@ -116,8 +121,18 @@ def _loader(
         yield notice(known, wait_share=share, workers=tried)
     elif own != most:
         yield notice(Code.LOADER_BOUND_SEARCH_SHORT, wait_share=share, workers=most)
+    elif own and _are_cores_full(winner, own):
+        yield notice(Code.LOADER_BOUND_CORES_FULL, wait_share=share, workers=own)
     else:
         yield notice(Code.LOADER_BOUND, wait_share=share, workers=2 * max(most, 1))
+
+
+def _are_cores_full(winner: ConfigSummary, workers: int) -> bool:
+    """Return whether workers and loop wait for a core, which no other program keeps busy; False if that is unknown."""
+    read = [one.interference for one in winner.measurements if one.interference is not None]
+    calm = [one for one in read if (one.foreign_cores or 0.0) <= MOST_FOREIGN_CORES]
+    waits = [one.threads_wait_share for one in calm if one.threads_wait_share is not None]
+    return bool(waits) and statistics.median(waits) / (workers + 1) > FULL_WAIT_SHARE
 
 
 def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest, *, is_sure: bool) -> Iterator[Notice]:
@@ -142,6 +157,8 @@ def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest
         kept = [trial for c, _ in doubtful for trial in c.trials if interference_causes(trial.result)]
         is_alone = sum(bool(c.trials) and not c.failure for c in candidates) == 1  # nothing was compared
         code = Code.LONE_RATE_INTERFERENCE if is_alone or is_sure else Code.CONFIRMATION_INTERFERENCE
+        if is_sure and not is_alone and any(c.config == request.baseline for c, _ in doubtful):
+            code = Code.BASELINE_RATE_INTERFERENCE
         yield notice(code, rounds=rounds, probes=tuple(map(_slowed_probe, kept)) or None)
 
 

@@ -66,6 +66,8 @@ class Code(NumberedCode):
     CONFIGURATIONS_FAILED = "configurations-failed", 137, *warnings.CONFIGURATIONS_FAILED
     LONE_RATE_INTERFERENCE = "lone-rate-interference", 138, *warnings.LONE_RATE_INTERFERENCE
     LOSS_OF_BATCH = "loss-of-batch", 139, *warnings.LOSS_OF_BATCH
+    LOADER_BOUND_CORES_FULL = "loader-bound-cores-full", 140, *warnings.LOADER_BOUND_CORES_FULL
+    BASELINE_RATE_INTERFERENCE = "baseline-rate-interference", 141, *warnings.BASELINE_RATE_INTERFERENCE
     MEMORY_GROWS_LINE = "memory-grows-line", 142, *warnings.MEMORY_GROWS_LINE
 
     # 2xx: reasons for the choice, and what it costs
@@ -275,3 +277,7 @@ class Code(NumberedCode):
     NVML_UNUSED = "nvml-unused", 1326, "not used: {error}"
     PYNVML_DEPRECATED = "pynvml-deprecated", 1327, *machine.PYNVML_DEPRECATED
     # fmt: on
+
+
+# Of a change: nothing forbade measuring it.
+UNMEASURED = (Code.CHANGE_WITHOUT_TIME, Code.CHANGE_NOT_MEASURED, Code.CHANGE_INTERRUPTED, Code.CHANGE_NOT_ALONE)

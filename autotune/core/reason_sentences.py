@@ -38,7 +38,7 @@ BEST_GLOBAL_BATCH = (
 )
 GLOBAL_BATCH_UNDECLARED = (
     "no batch size was declared: {batch} reaches {share:share} of the fastest[, and it is open whether {smaller} "
-    "is enough]; hold yours with --global-batch {batch}"
+    "is enough]; hold yours with --global-batch SIZE"
 )
 GLOBAL_BATCH_FREE = (
     "the global batch is free: {batch} reaches {share:share} of the fastest[, and it is open whether {smaller} is "

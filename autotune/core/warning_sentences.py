@@ -25,6 +25,11 @@ LOADER_BOUND = (
     TROUBLE_WITH_LOADER,
     "Allow more workers with --workers 0:{workers}, or make the samples cheaper.",
 )
+LOADER_BOUND_CORES_FULL = (
+    TROUBLE_WITH_LOADER,
+    "The cores are full with {workers:counted worker} and the loop, so more workers would not help: make the samples "
+    "cheaper.",
+)
 LOADER_BOUND_SEARCH_SHORT = (
     TROUBLE_WITH_LOADER,
     "Search longer (up to {workers} workers are allowed), or make the samples cheaper.",
@@ -93,6 +98,10 @@ CONFIRMATION_INTERFERENCE = (
     RUN_AGAIN,
 )
 LONE_RATE_INTERFERENCE = "The rate is probably too low" + INTERFERENCE, RUN_AGAIN
+BASELINE_RATE_INTERFERENCE = (
+    "The baseline's rate is probably too low, which makes the gain look larger" + INTERFERENCE,
+    RUN_AGAIN,
+)
 LOSSES_UNJUDGED = (
     "The losses were not checked (--stability off), and training is {doubt}.",
     "Search without --stability off.",

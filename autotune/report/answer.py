@@ -31,7 +31,7 @@ from autotune.units import counted, format_rate, format_share
 WIDEST_ANSWER = 100  # characters: longer lines are hard to read
 MOST_ANSWER_LINES = 15  # of that width: they can be read at one glance
 MOST_WARNINGS = 3
-LONGEST_TEXT, LONGEST_NAME, LONGEST_WORTH = 240, 48, 72  # characters: a warning may quote a message of any length
+LONGEST_TEXT, LONGEST_NAME, LONGEST_WORTH = 240, 48, 84  # characters: a warning may quote a message of any length
 TITLES = 12  # characters before each line
 OF_GLOBAL_BATCH = (Code.GLOBAL_BATCH_UNDECLARED, Code.GLOBAL_BATCH_FREE, Code.FASTER_WITH_BASELINE_BATCH,
                    Code.NOT_FASTER_WITH_BASELINE_BATCH)  # fmt: skip

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autotune.core.codes import Code
+from msgspec import field
+from msgspec.structs import replace
+
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
+from autotune.core.codes import UNMEASURED, Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Record, Value
 from autotune.harmless import plain
 from autotune.knobs import KNOBS, knob
 from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.objectives import objective_of
-from autotune.report.explain import Evidence
+from autotune.report.explain import Evidence, canonical_for
 from autotune.report.gain import NOT_MEASURED, Gain, gain_of, gain_phrase
+from autotune.report.nearby_pairs import Nearby, NearbyPairs
 from autotune.study.recommendation import Change, Recommendation
 from autotune.study.shown import shown_value
 from autotune.study.view import StudyView
@@ -29,6 +34,9 @@ class ChangeWorth(Record, frozen=True, kw_only=True):
     before: dict[str, Value]  # the baseline's
     kept: bool  # the recommendation makes it
     gain: Gain | None  # speed with it over speed without it; None: not known
+    nearby: Nearby | None = None  # the same beside other settings, where nothing else is known
+    # Settings of the answer that cannot stay without it: the gain is that of all.
+    going_with: dict[str, Value] = field(default_factory=dict)
     untested: Notice | None = None  # why it was not measured in rounds
     reason: Notice | None = None  # why it is kept although rounds do not show its gain
     memory_ratio: float | None = None  # memory with it, over that without it
@@ -44,31 +52,52 @@ def changes_of(best: Recommendation, view: StudyView | None) -> tuple[ChangeWort
         made = sorted(known, key=lambda one: not one.kept)
     else:
         made = list(_earlier(best, view))
+    if len(changes_between(best.baseline, best.params)) == 1:  # without it, the answer is the baseline
+        made = [replace(one, **_whole_gain(best)) if one.kept else one for one in made]
     # `best.json` has the rounds of the search: all else must be looked for among the probes, which takes a while.
     is_open = any(one.kept and (one.ratio is None or one.untested) for one in made)
-    evidence = Evidence(view, best) if view and is_open else None
-    return tuple(_worth_of(one, evidence) for one in made)
+    evidence, pairs = (Evidence(view, best), NearbyPairs(view, best)) if view and is_open else (None, None)
+    return tuple(_worth_of(one, evidence, pairs, _going_with(one, best, view)) for one in made)
 
 
-def _worth_of(one: Change, evidence: Evidence | None) -> ChangeWorth:
-    measured = evidence.of_change(tuple(one.values)).inside if evidence and one.kept else None
+def _whole_gain(best: Recommendation) -> dict[str, Any]:
+    """Return the gain of the whole answer as fields of a change; empty if it is not known by rounds."""
+    if not best.speedup or best.rounds < FEWEST_ROUNDS or not objective_of(best.goal).is_speed:
+        return {}
+    ends = (best.speedup, best.speedup_high, best.speedup_low)
+    known = {name: end and 1 / end for name, end in zip(("ratio", "ratio_low", "ratio_high"), ends, strict=True)}
+    return {**known, "untested": None}
+
+
+def _going_with(one: Change, best: Recommendation, view: StudyView | None) -> dict[str, Value]:
+    """Return the other settings of the answer that cannot stay without this change, such as a kernel of its dtype."""
+    if view is None or not one.kept or not set(one.values) <= set(best.params):
+        return {}
+    answer, without = (canonical_for(view.request, {**best.params, **values}) for values in ({}, one.before))
+    others = {name: value for name, value in answer.values.items() if name not in one.values}
+    return {name: value for name, value in others.items() if value != without.values.get(name)}
+
+
+def _worth_of(
+    one: Change, evidence: Evidence | None, pairs: NearbyPairs | None, going_with: dict[str, Value]
+) -> ChangeWorth:
+    found = evidence.of_change(tuple(one.values)) if evidence and one.kept else None
+    gain = (found.inside if found else None) or gain_of(one)
+    is_open = gain is None and (one.untested is None or one.untested.code in UNMEASURED)
+    is_told = is_open and one.kept and not (found and found.failure)
     return ChangeWorth(
-        values=one.values, before=one.before, kept=one.kept, gain=measured or gain_of(one), untested=one.untested,
-        reason=one.reason, memory_ratio=one.memory_ratio and 1 / one.memory_ratio,
+        values=one.values, before=one.before, kept=one.kept, gain=gain, going_with=going_with,
+        nearby=pairs.gain(one) if pairs and is_told else None, untested=one.untested, reason=one.reason,
+        memory_ratio=one.memory_ratio and 1 / one.memory_ratio,
     )  # fmt: skip
 
 
 def _earlier(best: Recommendation, view: StudyView | None) -> Iterator[Change]:
     """Yield the changes if there was no ablation, or the study is of a version without one."""
-    groups = changes_between(best.baseline, best.params)
     untested = notice(Code.CHANGE_NOT_YET_MEASURED if view and view.running else Code.CHANGE_NOT_ALONE)
-    for names in groups:
+    for names in changes_between(best.baseline, best.params):
         values, before = ({name: of.get(name) for name in names} for of in (best.params, best.baseline))
-        known: dict[str, Any] = {}
-        if len(groups) == 1 and best.speedup:  # without it, it is the baseline, which the confirmation measured best
-            ends = (best.speedup, best.speedup_high, best.speedup_low)
-            known = dict(zip(("ratio", "ratio_low", "ratio_high"), (one and 1 / one for one in ends), strict=True))
-        yield Change(values=values, before=before, kept=True, untested=None if known else untested, **known)
+        yield Change(values=values, before=before, kept=True, untested=untested)
 
 
 def worth(change: ChangeWorth, best: Recommendation) -> str:
@@ -77,13 +106,18 @@ def worth(change: ChangeWorth, best: Recommendation) -> str:
     If rounds do not show why it is kept, the reason follows.
     """
     reason = f"; {plain(change.reason.meaning)}" if change.reason else ""
+    if change.gain is None and change.nearby:
+        others = [f", with {label_of(values)} {brief(values)}" for values in change.nearby.beside]
+        where = ", alone" if change.nearby.is_alone else "".join(others)
+        return f"{gain_phrase(change.nearby.gain, best.goal)}{where}{reason}"
     if change.gain is None:
         why = plain(change.untested.text.partition("\n")[0].rstrip(".")) if change.untested else ""
         return (why if why.startswith(NOT_MEASURED) else f"{NOT_MEASURED}: {why}") + reason
     text, memory = gain_phrase(change.gain, best.goal), change.memory_ratio or 1.0
     if objective_of(best.goal).slack(best.goal) is not None and abs(1 - memory) >= LEAST_MEMORY:
         text += f", {format_share(abs(1 - memory))} {'more' if memory > 1 else 'less'} memory"
-    return text + reason
+    with_others = ", ".join(f"{name} {plain(str(value))}" for name, value in change.going_with.items())
+    return text + (f", with {with_others}" if with_others else "") + reason
 
 
 def change_phrase(change: ChangeWorth) -> str:

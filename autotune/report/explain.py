@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from msgspec import field
@@ -23,7 +23,7 @@ from msgspec import field
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.context.step_shares import short_part, short_phrase
 from autotune.core import codec
-from autotune.core.records import Config, Record, Value
+from autotune.core.records import Config, Record, StudyRequest, Value
 from autotune.core.results import Outcome, Trial
 from autotune.core.rounds import Rounds
 from autotune.core.stats import MOST_PROBE_NOISE
@@ -107,9 +107,7 @@ class Evidence:
 
     def __init__(self, view: StudyView, best: Recommendation) -> None:
         self._view, self._best = view, best
-        request = view.request
-        held = held_by_a_rank(request.goal, request.facts)
-        self._here = Circumstances(facts=request.facts, environment=request.environment, global_batch=held)
+        self._canonical = partial(canonical_for, view.request)
         self.params = self._canonical(best.params)
         self.baseline = self._canonical(best.baseline)
         self._summaries = {one.config: one for one in summaries(view)}
@@ -228,8 +226,12 @@ class Evidence:
     def _with(self, config: Config, values: Mapping[str, Value]) -> Config:
         return self._canonical({**config.values, **values})
 
-    def _canonical(self, values: Mapping[str, Value]) -> Config:
-        return canonical(Config(values=dict(values)), self._here)
+
+def canonical_for(request: StudyRequest, values: Mapping[str, Value]) -> Config:
+    """Return the configuration without values that have no effect beside the others, in the study of this request."""
+    facts, held = request.facts, held_by_a_rank(request.goal, request.facts)
+    here = Circumstances(facts=facts, environment=request.environment, global_batch=held)
+    return canonical(Config(values=dict(values)), here)
 
 
 def _in_turns(best: Recommendation, known: Mapping[Config, ConfigSummary]) -> Iterator[tuple[Pair, Gain]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.core.codes import Code
+from autotune.core.notices import Notice
 from autotune.core.records import Config, Value
 from autotune.core.results import LossVerdict
 from autotune.precision.arithmetic import names_of, own_arithmetic, precision_of
@@ -29,9 +30,16 @@ def losses_phrase(best: Recommendation) -> str:
     """Return `bf16 matches fp32: 0.2% apart after 50 paired steps`, or another fact about the losses."""
     verdict = _verdict(best)
     reference = own_arithmetic(best.facts) if best.facts else precision_of(Config(values={}))
+    if doubt := _not_compared(best):
+        one, other = _names(precision_of(Config(values=best.params)), reference)
+        hold = doubt.numbers.get("hold")
+        return (
+            f"undecided whether {one} learns as {other} does: no time was left to compare them. Search longer "
+            f"(--time-budget)" + (f", or hold {other} ({hold})" if hold else "") + "."
+        )
     if verdict is None or best.goal.stability == "off":
         return best.stability.text
-    one, other = _names(verdict, reference)
+    one, other = _names(verdict.values, reference)
     steps = _steps(verdict)
     if verdict.verdict != "ok":
         why = WHY_OPEN.get(verdict.reason.code, "{steps} do not tell").format(steps=steps, other=other)
@@ -45,7 +53,7 @@ def losses_phrase(best: Recommendation) -> str:
 
 def match_phrase(verdict: LossVerdict, reference: Mapping[str, Value]) -> str:
     """Return `bf16 matches fp32: 0.2% apart after 50 paired steps`, of a verdict that found so."""
-    (one, other), difference = _names(verdict, reference), abs(verdict.difference or 0.0)
+    (one, other), difference = _names(verdict.values, reference), abs(verdict.difference or 0.0)
     apart = (
         format_share(difference) if difference >= FINEST_DIFFERENCE else f"less than {format_share(FINEST_DIFFERENCE)}"
     )
@@ -62,9 +70,15 @@ def is_precision_doubtful(best: Recommendation) -> bool:
 
 
 def tells_doubt(best: Recommendation) -> bool:
-    """Return whether `losses_phrase` itself states the doubt: False if nothing was compared."""
+    """Return whether `losses_phrase` itself states the doubt."""
     verdict = _verdict(best)
-    return verdict is not None and verdict.verdict != "ok"
+    return _not_compared(best) is not None or (verdict is not None and verdict.verdict != "ok")
+
+
+def _not_compared(best: Recommendation) -> Notice | None:
+    """Return the doubt about a precision whose losses there was no time to compare; None if there is none."""
+    doubts = (one for one in best.warnings if one.code is Code.PRECISION_UNDECIDED)
+    return next(doubts, None) if _verdict(best) is None else None
 
 
 def _verdict(best: Recommendation) -> LossVerdict | None:
@@ -74,6 +88,6 @@ def _verdict(best: Recommendation) -> LossVerdict | None:
     return next((one for one in best.loss_verdicts if precision_of(Config(values=one.values)) == own), None)
 
 
-def _names(verdict: LossVerdict, reference: Mapping[str, Value]) -> tuple[str, str]:
-    one, other = names_of(verdict.values, reference, lambda knob, value: shown_value(knob, {knob.name: value}))
+def _names(values: Mapping[str, Value], reference: Mapping[str, Value]) -> tuple[str, str]:
+    one, other = names_of(values, reference, lambda knob, value: shown_value(knob, {knob.name: value}))
     return plain(one), plain(other)

@@ -18,7 +18,7 @@ from autotune.knobs.base import Knob
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import word_of
-from autotune.study.answers import is_uncompared
+from autotune.study.answers import is_uncompared, rate_half_width
 from autotune.study.answers import rounds_run as rounds_run
 from autotune.study.recommendation import Recommendation, RunnerUp, baseline_name
 from autotune.study.shown import shown_config, shown_value
@@ -243,7 +243,7 @@ def rate_phrase(recommendation: Recommendation) -> str:
 
 def speed_parts(recommendation: Recommendation) -> list[str]:
     """Return `2,605 samples/s ± 1%`, `baseline 152` where that is another configuration, and `measured 3 times`."""
-    width, baseline = recommendation.relative_half_width, recommendation.baseline_samples_per_second
+    width, baseline = rate_half_width(recommendation), recommendation.baseline_samples_per_second
     is_change = recommendation.params != recommendation.baseline
     rounds = recommendation.rounds  # 1 means a single probe: the search may have measured it more often
     ran = rounds_run(recommendation)

@@ -134,7 +134,9 @@ def is_uncompared(answer: Recommendation) -> bool:
 
 def rounds_run(answer: Recommendation) -> int:
     """Return the rounds that were run, those left out because of interference included; 1 if none is known."""
-    codes = (Code.CONFIRMATION_INTERFERENCE, Code.LONE_RATE_INTERFERENCE)
+    codes = (
+        Code.CONFIRMATION_INTERFERENCE, Code.LONE_RATE_INTERFERENCE, Code.BASELINE_RATE_INTERFERENCE
+    )  # fmt: skip
     told = (one for one in answer.warnings if one.code in codes)
     parts = (part for one in told if isinstance(some := one.numbers.get("rounds"), tuple) for part in some)
     return max((int(part.figure("rounds", 1.0)) for part in parts if isinstance(part, Notice)), default=1)
@@ -182,3 +184,14 @@ def _free(folder: Path) -> Path:
     while (path := folder / disk.EARLIER.format(number)).exists():
         number += 1
     return path
+
+
+def rate_half_width(answer: Recommendation) -> float | None:
+    """Return the relative half width of the answer's samples/s; None if it is not known.
+
+    It is at least half the range of its own rounds, of which some may have run while the machine was slower. The ratio
+    to the baseline, which ran beside it, is more precise.
+    """
+    own = next((one.rounds for one in answer.confirmations if one.config.values == answer.params), ())
+    spread = (max(own) - min(own)) / 2 / answer.samples_per_second if own and answer.samples_per_second else 0.0
+    return None if answer.relative_half_width is None else max(answer.relative_half_width, spread)

@@ -44,7 +44,7 @@ from autotune.tuning.reversions import (
     expected_slowdowns,
     knobs_of,
     obstacle,
-    own_slowdown,
+    probed_slowdown,
     reversions_of,
     shown_changes,
     without,
@@ -116,7 +116,8 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
     slowdowns = expected_slowdowns(context, rounds.winner, testable)
     first = set(variables(rounds.winner, context.request.baseline))  # single probes never suffice for variables
     batch = [one for one in reversions if is_taken_back(rounds.winner, one.config, context.request)]  # nor for this
-    testable.sort(key=lambda one: (one not in batch and first.isdisjoint(one.knobs), slowdowns[one.config]))
+    urgent = [one for one in testable if one in batch or not first.isdisjoint(one.knobs)]
+    testable.sort(key=lambda one: (rounds.has_enough(one.config), one not in urgent, slowdowns[one.config]))
     doubtful = [one for one in testable if slowdowns[one.config] <= MOST_PROBE_NOISE and one not in batch]
     others = [one.config for one in testable if one not in doubtful]
     together = without(context, rounds.winner, knobs_of(doubtful))
@@ -135,14 +136,13 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
         if not rounds.loses(reduced):
             break
         worthless.pop()
-    scores = {config: typical_rate(values) for config, values in all_scores(context.history).items()}
     return [
         one
         if rounds.has_enough(one.config) or one.untested
         else dataclasses.replace(
             one,
             untested=notice(Code.CHANGE_DROPPED_WITH_OTHERS if one in worthless else Code.CHANGE_WITHOUT_TIME),
-            seen=own_slowdown(one, rounds.winner, scores),  # other configurations may lose more or less
+            seen=probed_slowdown(one, rounds.winner, context.history),  # other configurations may lose more or less
         )
         for one in reversions
     ]

@@ -1,6 +1,6 @@
 """The finalists: the configurations that are confirmed, and those to compare with them in the same rounds.
 
-    finalists ─► without idle updates ─► with neighbours of the knee ─► with the batch held ─► with the arithmetic held
+    finalists ─► with neighbours of the knee ─► with the batch held ─► with the arithmetic held
               ─► with the leading variable ─► with fewer changes
 
 The losses of finalists are compared first (`check_precision`): a refused arithmetic gives its places to others. A
@@ -26,7 +26,6 @@ from autotune.knobs.changes import BATCH_KNOBS
 from autotune.precision.arithmetic import precision_of
 from autotune.precision.stage import compare_losses, trusted_probes
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.idle_update import idle_updates
 from autotune.tuning.reversions import (
     Reversion,
     expected_slowdowns,
@@ -38,7 +37,7 @@ from autotune.tuning.reversions import (
     without,
     without_variables,
 )
-from autotune.tuning.simplification import preferred, with_leading_variable
+from autotune.tuning.simplification import preferred, with_leading_variable, without_idle_updates
 
 
 def check_precision(context: SearchContext) -> None:
@@ -53,7 +52,7 @@ def check_precision(context: SearchContext) -> None:
 
 def settled_finalists(context: SearchContext) -> list[ConfigSummary]:
     """Return the finalists, best first, without the baseline; for a resumed confirmation, those it began with."""
-    chosen = _without_idle_updates(context)
+    chosen = _finalists(context)
     steps = (_with_neighbours, _with_batch_held, _with_arithmetic_held, _with_variable, _with_fewer_changes)
     for also in steps:
         if chosen and not context.interrupted_confirmation.finalists:
@@ -65,7 +64,7 @@ def _finalists(context: SearchContext) -> list[ConfigSummary]:
     """Return as many finalists as there is time for, without the baseline; those of a resumed confirmation.
 
     If there are few, one more takes the baseline's place, and the one with fewer changes is first, of those that single
-    probes cannot distinguish.
+    probes cannot distinguish. None has an update that saves next to nothing of its step.
     """
     history, request, most = context.history, context.request, context.budget.finalists(MOST_FINALISTS)
     if resumed := _resumed(context):
@@ -77,28 +76,20 @@ def _finalists(context: SearchContext) -> list[ConfigSummary]:
     first = preferred(context) if few and context.objective.is_speed else None
     if first is not None:
         chosen = [first, *(one for one in chosen if one.config != first.config)]
-    return [one for one in chosen if one.config != request.baseline][:most]
+    chosen = [one for one in chosen if one.config != request.baseline]
+    distinct = dict[Config, ConfigSummary]()
+    for one in chosen:
+        reduced = without_idle_updates(context, one.config)
+        found = one.found if reduced == one.config else history.summary(reduced).found
+        distinct.setdefault(reduced, ConfigSummary(config=reduced, found=found))
+    distinct.pop(request.baseline, None)
+    return ([*distinct.values()] or chosen)[:most]
 
 
 def _resumed(context: SearchContext) -> list[Config]:
     """Return the finalists of the confirmation that is resumed; empty if one of them is refused by now."""
     resumed = context.interrupted_confirmation.finalists
     return [] if any(map(context.history.refusal, resumed)) else resumed
-
-
-def _without_idle_updates(context: SearchContext) -> list[ConfigSummary]:
-    """Return the finalists with the baseline's optimizer update where their own saves next to nothing of a step."""
-    history, baseline, found = context.history, context.request.baseline, _finalists(context)
-    if context.interrupted_confirmation.finalists:
-        return found
-    chosen = dict[Config, ConfigSummary]()
-    for one in found:
-        reduced = without(context, one.config, idle_updates(history, one.config, baseline))
-        if reduced == one.config or obstacle(context, reduced):
-            chosen.setdefault(one.config, one)
-        elif reduced != baseline:
-            chosen.setdefault(reduced, ConfigSummary(config=reduced, found=history.summary(reduced).found))
-    return [*chosen.values()] or found
 
 
 def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:

@@ -18,7 +18,7 @@ from autotune.answer.doubtful_batch import is_taken_back, is_worth_it, least_gai
 from autotune.answer.ranking import compared
 from autotune.context.search_context import SearchContext
 from autotune.context.step_shares import PageFaults, evident_knobs, page_faults, unproven_variables
-from autotune.core.codes import Code
+from autotune.core.codes import UNMEASURED, Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Purpose, StudyRequest, Value
 from autotune.core.stats import HALF_WIDTH_DEVIATIONS, typical_rate
@@ -31,7 +31,6 @@ from autotune.study.summary import ConfigSummary, Status, rounds_of
 from autotune.study.valid_probes import is_spoiled
 
 LEAST_RATIO = 1e-3  # a lower bound of 0 says as little
-UNPROVEN = (Code.CHANGE_WITHOUT_TIME, Code.CHANGE_NOT_MEASURED, Code.CHANGE_INTERRUPTED)  # though nothing forbade it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +75,13 @@ def own_slowdown(one: Reversion, winner: Config, scores: Mapping[Config, float])
     if winner not in scores or one.config not in scores:
         return None
     return 1 - scores[one.config] / scores[winner]
+
+
+def probed_slowdown(one: Reversion, winner: Config, history: History) -> float | None:
+    """Return the same by probes of the search alone if both ran there, else by all: rounds ran in other minutes."""
+    if (slowdown := own_slowdown(one, winner, search_scores(history))) is not None:
+        return slowdown
+    return own_slowdown(one, winner, {config: typical_rate(values) for config, values in all_scores(history).items()})
 
 
 def seen_slowdown(one: Reversion, winner: Config, scores: Mapping[Config, float], baseline: Config) -> float | None:
@@ -262,7 +268,7 @@ class WinnerComparison:
     def _change(self, one: Reversion, params: Mapping[str, Value]) -> Change:
         values, before = ({name: of[name] for name in one.knobs} for of in (self._winner, self._request.baseline))
         kept = all(params[name] == value for name, value in values.items())
-        is_open = one.config not in self._failures and (one.untested is None or one.untested.code in UNPROVEN)
+        is_open = one.config not in self._failures and (one.untested is None or one.untested.code in UNMEASURED)
         spared = notice(Code.CHANGE_SPARES_FAULTS, share=self._faults.usual_share)
         reason = spared if kept and is_open and self._spares_faults(one.config) else None
         met = self._winner in self._places and one.config in self._places

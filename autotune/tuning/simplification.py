@@ -28,6 +28,7 @@ from autotune.knobs import knob, loader_workers
 from autotune.knobs.changes import changes_between, keeps_memory
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.exploration import affords_probe
+from autotune.tuning.idle_update import idle_updates
 from autotune.tuning.probing import probe_and_tell
 from autotune.tuning.reversions import (
     expected_slowdowns,
@@ -102,9 +103,9 @@ def simpler(context: SearchContext) -> Config | None:
 def preferred(context: SearchContext) -> ConfigSummary | None:
     """Return the configuration to confirm first: few changes, and nearly as fast as the fastest.
 
-    It may be one that was not probed (`without_idle_changes`, `_as_page_faults_say`). It sets no environment variable,
-    unless that is evident or its only change: it may be confirmed without rivals, and single probes never suffice for a
-    variable (decisions/0054). Return None if only the baseline may be recommended.
+    It may be one that was not probed (`scores_without_idle_changes`, `_as_page_faults_say`). It sets no environment
+    variable, unless that is evident or its only change: it may be confirmed without rivals, and single probes never
+    suffice for a variable (decisions/0054). Return None if only the baseline may be recommended.
     """
     return _preferred(context, sets_variable=False)
 
@@ -196,8 +197,9 @@ def _as_page_faults_say(context: SearchContext, scores: Mapping[Config, float]) 
 def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:
     """Return the mean scores of all that the search probed; those that differ in idle changes only share one.
 
-    A change is not idle if its own probes differ by more than noise. Windows with too few steps to show their precision
-    do not prove that, unless they were cut short.
+    Idle are updates that timing shows to save next to nothing, whatever their rates (`idle_updates`), and changes that
+    only speed up computing beside loader workers. The latter are not idle if their own probes differ by more than
+    noise. Windows with too few steps to show their precision do not prove that, unless they were cut short.
     """
     found: dict[Config, list[float]] = {}
     history = context.history
@@ -208,7 +210,7 @@ def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:
         windows = [one for each in (config, reduced) for one in history.summary(each).measurements]
         is_known = all(one.cut_short or one.relative_half_width is not None for one in windows)
         is_idle = not is_known or min(own, score) >= (1 - noise) * max(own, score)
-        found.setdefault(reduced if is_idle else config, []).append(score)
+        found.setdefault(without_idle_updates(context, reduced if is_idle else config), []).append(score)
     return {config: typical_rate(values) for config, values in found.items()}
 
 
@@ -229,6 +231,12 @@ def without_idle_changes(context: SearchContext, config: Config, rate: float) ->
     changed = [name for names in changes_between(request.baseline.values, config.values) for name in names]
     reduced = without(context, config, [name for name in changed if knob(name).only_computes])
     return config if reduced == request.baseline or obstacle(context, reduced) else reduced
+
+
+def without_idle_updates(context: SearchContext, config: Config) -> Config:
+    """Return `config` with the baseline's optimizer update, if its own saves next to nothing (`idle_updates`)."""
+    reduced = without(context, config, idle_updates(context.history, config, context.request.baseline))
+    return config if obstacle(context, reduced) else reduced
 
 
 def halved(items: Sequence[Item]) -> list[Sequence[Item]]:

@@ -16,13 +16,30 @@ from autotune.testing.machine import Machine
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.probing import probe_with_retry
 from tests.tuning.test_ablation import ablated
-from tests.worlds import GIB, config, context, facts, good, measured, searched, space, study_request
+from tests.worlds import GIB, config, context, facts, good, measured, searched, space, study_request, trial
 
 NORM = facts(has_batch_norm=True)
 BASE = config(16, gradient_accumulation_steps=4)
 OTHER, HELD = config(64, amp_dtype="bfloat16"), config(16, gradient_accumulation_steps=4, amp_dtype="bfloat16")
 STEADY = (1.0, 1.002, 0.998, 1.001)
 RESTLESS = (1.18, 0.87, 1.13, 0.87)
+
+
+def test_what_the_race_compared_is_measured_again_last(tmp_path):
+    """As seen: the micro-batch, which rounds had shown to gain, took the time of bf16, which none had."""
+    launcher = FakeLauncher(machine=_machine(0.2))
+    rate = launcher.throughput(OTHER)
+    full = trial(measured(0.6 * rate), 0, "search", **OTHER.values | {"amp_dtype": None})
+    own = trial(measured(rate), 1, "search", **OTHER.values)
+
+    answer, _ = ablated(
+        tmp_path, launcher, winner=OTHER, beside=[HELD], rounds=2, rounds_of_time=4.5, known=(full, own),
+        facts=NORM, baseline=BASE,
+    )  # fmt: skip
+
+    untested = {next(iter(one.values)): one.untested for one in answer.changes}
+    assert answer.params == OTHER.values
+    assert untested == {"batch_size": None, "amp_dtype": None}
 
 
 def _asked(**changes):

@@ -149,6 +149,26 @@ def test_a_loader_that_holds_the_model_up_is_said_with_what_was_not_tried_yet(wo
     assert (warning.code, warning.numbers["workers"]) == (code, named)
 
 
+@pytest.mark.parametrize(
+    ("waited", "foreign", "code"),
+    [
+        (0.8, 0.0, Code.LOADER_BOUND_CORES_FULL),  # 0.27 of each of three processes: packed_cnn
+        (0.3, 0.0, Code.LOADER_BOUND),
+        (0.8, 1.0, Code.LOADER_BOUND),  # others held a core
+        (None, 0.0, Code.LOADER_BOUND),
+    ],
+)
+def test_where_workers_and_loop_wait_for_cores_no_more_workers_are_advised(waited, foreign, code):
+    shared = HostInterference(run_queue_wait_share=0.2, foreign_cores=foreign, threads_wait_share=waited)
+    waiting = {"loader_wait_seconds": (0.3,) * 4, "interference": shared}
+    asked = study_request(domains={**REQUEST.domains, "num_workers": (0, 2)})
+    tried = [config(batch_size=64, num_workers=count) for count in (0, 2)]
+
+    (warning,) = warnings_of(_winner(waiting, waiting, num_workers=2), asked, 0.0, 0.0, probed=tried)
+
+    assert warning.code is code
+
+
 def test_ranks_that_never_learn_the_same_are_the_first_warning():
     request = study_request()
     differing = replace(request, facts=replace(request.facts, ranks_differ=("Tables.table.weight",)))

@@ -78,16 +78,19 @@ class Failing(FakeLauncher):
         return failed() if is_hit and request.config == self._ending else answer
 
 
-def ablated(folder, launcher, listener=None, *, winner=WINNER, learned=(), known=(), rounds_of_time=1e6, **asked):
-    """The answer after the ablation, and the first one, for a race of the winner against the baseline only."""
+def ablated(
+    folder, launcher, listener=None, *, winner=WINNER, beside=(), rounds=4, learned=(), known=(), rounds_of_time=1e6,
+    **asked,
+):  # fmt: skip
+    """The answer after the ablation, and the first one, for a race of the winner, the baseline and those `beside`."""
     request = study_request(**asked)
     search = context(folder, launcher, listener, request=request, trials=known)
     for _ in known:
         disk.new_attempt(folder, ProbeRequest)
     for one in learned:
         search.guard.learn(one)
-    candidates = [ConfigSummary(config=winner), ConfigSummary(config=request.baseline)]
-    confirmed = confirm_in_rounds(candidates, 4, lambda one: probe_with_repeat(search, one, "confirm"), request)
+    candidates = [ConfigSummary(config=one) for one in (winner, *beside, request.baseline)]
+    confirmed = confirm_in_rounds(candidates, rounds, lambda one: probe_with_repeat(search, one, "confirm"), request)
     first = recommendation_of(search, CERTIFICATE, confirmed)
     began, one = launcher.clock(), search.history.times.expected_seconds(search.budget.round_probe_budget)
     budget = TimeBudget(search.history, rounds_of_time * one, launcher.clock, began)
@@ -158,6 +161,18 @@ def test_what_single_probes_said_is_told_of_what_there_is_no_time_for(tmp_path):
 
     (precision,) = [one for one in answer.changes if "amp_dtype" in one.values]
     assert (precision.untested, precision.ratio_low) == (notice(Code.CHANGE_WITHOUT_TIME), None)
+    assert precision.ratio == pytest.approx(0.6, abs=0.01)
+
+
+def test_probes_of_the_search_are_not_compared_with_rounds_that_ran_in_slower_minutes(tmp_path):
+    launcher = FakeLauncher(machine=Machine(**IDLE))
+    rate = launcher.throughput(WINNER)
+    seen = trial(measured(0.6 * 1.3 * rate), 0, "search", **WINNER.values | {"amp_dtype": None})
+    own = trial(measured(1.3 * rate), 1, "search", **WINNER.values)
+
+    answer, _ = ablated(tmp_path, launcher, rounds_of_time=0, known=(seen, own))
+
+    (precision,) = [one for one in answer.changes if "amp_dtype" in one.values]
     assert precision.ratio == pytest.approx(0.6, abs=0.01)
 
 

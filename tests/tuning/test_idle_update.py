@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from autotune.core.interference_readings import HostInterference
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.idle_update import idle_updates
+from autotune.tuning.simplification import scores_without_idle_changes
 from tests.worlds import config, context, measured, trial
 
 BASE = config(batch_size=64)
@@ -59,6 +60,18 @@ def test_what_was_not_timed_or_only_by_another_number_of_threads_is_not_known(tm
     alone = _history(tmp_path / "threads", base, _timed(1, threads, 200, 0.05))
 
     assert idle_updates(untimed, FUSED, BASE) == idle_updates(alone, threads, BASE) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "believed"), [(0.05, {BASE: 100, BF16: 122}), (0.01, {BASE: 100, BF16: 120, FUSED: 124})]
+)
+def test_probes_that_differ_in_an_idle_update_alone_measured_one_configuration(tmp_path, own, believed):
+    """As seen: of three probes with nhwc one was lucky, and that with an update that saved nothing."""
+    probes = (
+        _timed(0, BASE, 100, 0.05, purpose="baseline"), _timed(1, FUSED, 124, own), _timed(2, BF16, 120, 0.05)
+    )  # fmt: skip
+
+    assert scores_without_idle_changes(context(tmp_path, trials=probes)) == pytest.approx(believed, rel=1e-3)
 
 
 @pytest.mark.parametrize(("own", "confirmed"), [(0.05, {BASE, BF16}), (0.01, {BASE, FUSED})])
