@@ -22,9 +22,9 @@ from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
 from autotune.study.valid_probes import interference_causes
 
-# Of the loop and each worker: 0.21 to 0.32 where three processes computed on two cores (packed_cnn), 0.03 to 0.08 where
-# eight workers waited for a network (slow_loader).
-FULL_WAIT_SHARE = 0.15
+# Of the loop, and of loop and workers in the mean: 0.10 to 0.32 where three processes computed on two cores
+# (packed_cnn), 0.03 to 0.08 where eight workers waited for a network (slow_loader).
+FULL_WAIT_SHARE = 0.09
 LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 if compute-bound, else 0.2 to 0.75 (docs/notes/timing.md 4)
 MISLEADING_SPREAD = 0.05  # relative, of repeats: beyond it a ranking of near-ties means little
 
@@ -121,24 +121,30 @@ def _loader(
         yield notice(known, wait_share=share, workers=tried)
     elif own != most:
         yield notice(Code.LOADER_BOUND_SEARCH_SHORT, wait_share=share, workers=most)
-    elif own and _are_cores_full(winner, own):
+    elif own and _are_cores_full(winner, (own + 1) * request.facts.ranks):
         yield notice(Code.LOADER_BOUND_CORES_FULL, wait_share=share, workers=own)
     else:
         yield notice(Code.LOADER_BOUND, wait_share=share, workers=2 * max(most, 1))
 
 
-def _are_cores_full(winner: ConfigSummary, workers: int) -> bool:
-    """Return whether workers and loop wait for a core, which no other program keeps busy; False if that is unknown."""
+def _are_cores_full(winner: ConfigSummary, processes: int) -> bool:
+    """Return whether workers and loop wait for cores that no other program keeps busy; False if that is unknown."""
     read = [one.interference for one in winner.measurements if one.interference is not None]
-    calm = [one for one in read if (one.foreign_cores or 0.0) <= MOST_FOREIGN_CORES]
-    waits = [one.threads_wait_share for one in calm if one.threads_wait_share is not None]
-    return bool(waits) and statistics.median(waits) / (workers + 1) > FULL_WAIT_SHARE
+    calm = [one for one in read if one.foreign_cores is not None and one.foreign_cores <= MOST_FOREIGN_CORES]
+    waits = [
+        min(one.threads_wait_share / processes, one.run_queue_wait_share)
+        for one in calm
+        if one.threads_wait_share is not None and one.run_queue_wait_share is not None
+    ]
+    return bool(waits) and statistics.median(waits) > FULL_WAIT_SHARE
 
 
-def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest, *, is_sure: bool) -> Iterator[Notice]:
+def left_out_warnings(
+    candidates: Sequence[ConfigSummary], request: StudyRequest, winner: Config, *, is_sure: bool
+) -> Iterator[Notice]:
     """Yield warnings that name the probes that were slowed and left out, and the doubtful ones that were not.
 
-    `is_sure`: which configuration is faster is certain all the same.
+    `winner` is recommended. `is_sure`: which configuration is faster is certain all the same.
     """
     left = [trial for candidate in candidates for trial in candidate.left_out]
     if left:
@@ -157,7 +163,8 @@ def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest
         kept = [trial for c, _ in doubtful for trial in c.trials if interference_causes(trial.result)]
         is_alone = sum(bool(c.trials) and not c.failure for c in candidates) == 1  # nothing was compared
         code = Code.LONE_RATE_INTERFERENCE if is_alone or is_sure else Code.CONFIRMATION_INTERFERENCE
-        if is_sure and not is_alone and any(c.config == request.baseline for c, _ in doubtful):
+        slowed = {c.config for c, _ in doubtful}
+        if is_sure and not is_alone and request.baseline in slowed and winner not in slowed:
             code = Code.BASELINE_RATE_INTERFERENCE
         yield notice(code, rounds=rounds, probes=tuple(map(_slowed_probe, kept)) or None)
 

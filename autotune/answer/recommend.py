@@ -69,7 +69,7 @@ def recommend(
     is_unknown = still_open is not None or any(map(is_unconfirmed, others))  # how much more workers would gain
     spread, own = ranking.rates.noise, faultless_noise(ranking.measured)
     warnings = warnings_of(winner, request, spread, own, busy=facts.busy, probed=facts.probed, is_open=is_unknown)
-    left_out = left_out_warnings(candidates, request, is_sure=is_sure_beside_others(ranking))
+    left_out = left_out_warnings(candidates, request, winner.config, is_sure=is_sure_beside_others(ranking))
     achieved, own_reasons = _achieved(ranking)
     tokens = winner.tokens_per_second
     batches = {request.global_batch_size(one) for one in (*facts.probed, *(one.config for one in candidates))}

@@ -40,6 +40,7 @@ FIRST_LOSSES, LAST_LOSSES = 3, 10  # steps whose mean is the loss at the beginni
 PrecisionCheck = tuple[PrecisionCheckRequest, PrecisionCheckResult]
 
 FEWEST_NORMS_FOR_MEDIAN = 5  # gradient norms before their running median means something
+SPIKE_STEPS = 50  # in which spikes are counted together
 FEWEST_SEEDS = 3  # from here on an interval decides, not a single difference
 STANDARD_ERRORS = 2.0  # standard errors by which a loss must have fallen to have fallen
 
@@ -56,8 +57,7 @@ class Thresholds(Record, frozen=True, kw_only=True):
     zero_share: float = 0.20  # of gradient entries: 0.83 where float16 gradients underflowed
     zero_share_reference: float = 0.01  # only where full precision has next to none
     spike: float = 10.0  # times the running median of the gradient norm
-    spikes: int = 2  # this many spikes in each `spike_steps`
-    spike_steps: int = 50
+    spikes: int = 2  # this many spikes in some `SPIKE_STEPS` steps
 
 
 THRESHOLDS = Thresholds()
@@ -170,10 +170,10 @@ def pooled(checks: Sequence[PrecisionCheck]) -> list[PrecisionCheck]:
     One that failed after others that ran does not count.
     """
     last = dict[tuple[Value, ...], PrecisionCheck]()
-    for request, result in checks:
-        known = last.get(precision := tuple(precision_of(request.candidate).values()))
-        if known is None or result.outcome is Outcome.OK or known[1].outcome is not Outcome.OK:
-            last[precision] = request, result
+    for check in checks:
+        known = last.setdefault(precision := tuple(precision_of(check[0].candidate).values()), check)
+        if check[1].outcome is Outcome.OK or known[1].outcome is not Outcome.OK:
+            last[precision] = check
     found = []
     for request, result in last.values():
         alike = [pair for pair in checks if pair[1].outcome is Outcome.OK and _one_but_for_seeds(pair[0], request)]
@@ -238,9 +238,10 @@ def _instability(pair: Paired, lines: Thresholds, notices: _Notices) -> Notice |
     if zeros > lines.zero_share and zeros_before < lines.zero_share_reference:
         return notices.notice(Code.GRADIENTS_UNDERFLOW, zeros=zeros, reference_zeros=zeros_before)
     spikes, spikes_before = (_spikes(each, lines) for each in (run, pair.reference))
-    if spikes >= lines.spikes * max(1, steps // lines.spike_steps) > spikes_before:
+    if spikes >= lines.spikes > spikes_before:
+        counted_in = min(steps, SPIKE_STEPS)
         return notices.notice(
-            Code.GRADIENTS_JUMP, factor=lines.spike, jumps=spikes, steps=steps, reference_jumps=spikes_before
+            Code.GRADIENTS_JUMP, factor=lines.spike, jumps=spikes, steps=counted_in, reference_jumps=spikes_before
         )  # fmt: skip
     return None
 
@@ -288,12 +289,11 @@ def _zeros(run: LossRun) -> float:
 
 
 def _spikes(run: LossRun, lines: Thresholds) -> int:
-    """Return how often the gradient norm exceeded the median of the norms before it by the factor `spike`."""
+    """Return how often, in some `SPIKE_STEPS`, the gradient norm was above `spike` times the median of those before."""
     norms = _finite(run.gradient_norms)
-    return sum(
-        norms[step] > lines.spike * statistics.median(norms[:step])
-        for step in range(FEWEST_NORMS_FOR_MEDIAN, len(norms))
-    )
+    steps = range(FEWEST_NORMS_FOR_MEDIAN, len(norms))
+    parts = [step // SPIKE_STEPS for step in steps if norms[step] > lines.spike * statistics.median(norms[:step])]
+    return max(map(parts.count, parts), default=0)
 
 
 def _finite(values: Sequence[float | None]) -> list[float]:

@@ -25,7 +25,7 @@ from autotune.knobs.parsing import option
 from autotune.precision.arithmetic import full_precision, names, own_arithmetic, precision_of, reference_phrase
 from autotune.precision.duration import CHECK_STEPS, SEED_SECONDS, check_batch
 from autotune.precision.judge import PrecisionCheck, Thresholds, judge, pooled
-from autotune.precision.records import PrecisionCheckRequest, PrecisionCheckResult
+from autotune.precision.records import ROLES, PrecisionCheckRequest, PrecisionCheckResult
 from autotune.study.history import History
 from autotune.study.pace import starting_seconds
 from autotune.study.summary import ConfigSummary
@@ -125,7 +125,11 @@ def _run(context: SearchContext, request: PrecisionCheckRequest) -> PrecisionChe
         if results[-1].outcome is not Outcome.OK:
             break
     runs = tuple(run for result in results for run in result.runs)
-    return replace(results[-1], runs=runs, elapsed_seconds=sum(result.elapsed_seconds for result in results))
+    seconds = {
+        name: sum(result.phase_seconds.get(name, 0.0) for result in results) for name in results[-1].phase_seconds
+    }
+    elapsed = sum(result.elapsed_seconds for result in results)
+    return replace(results[-1], runs=runs, elapsed_seconds=elapsed, phase_seconds=seconds)
 
 
 def _next(context: SearchContext, config: Config) -> PrecisionCheckRequest | None:
@@ -182,10 +186,12 @@ def following(
         seconds = result.elapsed_seconds / len(request.seeds) * len(more)
         return _capped(replace(request, seeds=more), most) if more and seconds <= most else None
     if remedy == "steps":
-        longer, most = replace(first, steps=MORE_STEPS * request.steps), LONGER_SHARE * first.max_seconds
-        training = result.phase_seconds.get("measure", result.elapsed_seconds) / len(request.seeds) * len(first.seeds)
-        fits = result.elapsed_seconds + (MORE_STEPS - 1) * training <= most
-        return _capped(longer, most) if longer.steps <= MOST_STEPS and fits else None
+        longer = replace(request, seeds=first.seeds, steps=MORE_STEPS * request.steps)
+        most, ran = LONGER_SHARE * first.max_seconds, sum(len(run.losses) for run in result.runs)
+        training = result.phase_seconds.get("measure", result.elapsed_seconds)
+        added = training * (len(ROLES) * len(first.seeds) * longer.steps / ran - 1)
+        fits = longer.steps <= MOST_STEPS and result.elapsed_seconds + added <= most
+        return _capped(longer, most) if fits else None
     if remedy == "time" and again.max_seconds >= MORE_TIME * request.max_seconds:
         return again
     return None

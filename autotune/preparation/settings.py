@@ -155,7 +155,7 @@ class Settings:
     stability: Annotated[
         Stability,
         Option(
-            help="quick: a lower precision must track fp32 over 50 paired steps; full: with three seeds; off.",
+            help="quick: a lower precision must track fp32 over 50 paired steps or more; full: with three seeds; off.",
             goal="stability",
             panel=MEASURING,
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from msgspec import field
 from msgspec.structs import replace
@@ -43,7 +42,7 @@ class ChangeWorth(Record, frozen=True, kw_only=True):
 
 
 def changes_of(best: Recommendation, view: StudyView | None) -> tuple[ChangeWorth, ...]:
-    """Return the changes from the baseline, as in `explain`; dropped changes come last.
+    """Return the changes from the baseline; dropped changes come last.
 
     Without the probes of the study, they come from `best.json` only.
     """
@@ -52,21 +51,36 @@ def changes_of(best: Recommendation, view: StudyView | None) -> tuple[ChangeWort
         made = sorted(known, key=lambda one: not one.kept)
     else:
         made = list(_earlier(best, view))
-    if len(changes_between(best.baseline, best.params)) == 1:  # without it, the answer is the baseline
-        made = [replace(one, **_whole_gain(best)) if one.kept else one for one in made]
+    made = [_as_whole(one, best) if one.kept and _is_whole(one, best, view) else one for one in made]
     # `best.json` has the rounds of the search: all else must be looked for among the probes, which takes a while.
     is_open = any(one.kept and (one.ratio is None or one.untested) for one in made)
-    evidence, pairs = (Evidence(view, best), NearbyPairs(view, best)) if view and is_open else (None, None)
+    evidence = Evidence(view, best) if view and is_open else None
+    pairs = NearbyPairs(view, best) if view and is_open else None
     return tuple(_worth_of(one, evidence, pairs, _going_with(one, best, view)) for one in made)
 
 
-def _whole_gain(best: Recommendation) -> dict[str, Any]:
-    """Return the gain of the whole answer as fields of a change; empty if it is not known by rounds."""
-    if not best.speedup or best.rounds < FEWEST_ROUNDS or not objective_of(best.goal).is_speed:
-        return {}
-    ends = (best.speedup, best.speedup_high, best.speedup_low)
-    known = {name: end and 1 / end for name, end in zip(("ratio", "ratio_low", "ratio_high"), ends, strict=True)}
-    return {**known, "untested": None}
+def _is_whole(one: Change, best: Recommendation, view: StudyView | None) -> bool:
+    """Return whether the answer without this change is the baseline, so that both gain the same."""
+    values = {**best.params, **one.before}
+    if view is None:
+        return values == best.baseline
+    return canonical_for(view.request, values) == canonical_for(view.request, best.baseline)
+
+
+def _as_whole(one: Change, best: Recommendation) -> Change:
+    """Return the change with the gain of the answer, which may have been measured after other changes were dropped."""
+    gain, low, high = best.speedup, best.speedup_low, best.speedup_high
+    if best.achieved and not objective_of(best.goal).is_speed:
+        gain, low, high = best.achieved.gain, best.achieved.gain_low, best.achieved.gain_high
+    if not gain:
+        return one
+    if best.rounds < FEWEST_ROUNDS:
+        why = one.untested or notice(Code.CHANGE_NOT_ALONE)
+        return replace(one, ratio=1 / gain, ratio_low=None, ratio_high=None, untested=why)
+    return replace(
+        one, ratio=1 / gain, ratio_low=high and 1 / high, ratio_high=low and 1 / low, untested=None,
+        reason=None if low and low > 1 else one.reason,
+    )  # fmt: skip
 
 
 def _going_with(one: Change, best: Recommendation, view: StudyView | None) -> dict[str, Value]:
@@ -84,7 +98,7 @@ def _worth_of(
     found = evidence.of_change(tuple(one.values)) if evidence and one.kept else None
     gain = (found.inside if found else None) or gain_of(one)
     is_open = gain is None and (one.untested is None or one.untested.code in UNMEASURED)
-    is_told = is_open and one.kept and not (found and found.failure)
+    is_told = is_open and pairs and found and evidence and not evidence.failure(evidence.rival(found))[0]
     return ChangeWorth(
         values=one.values, before=one.before, kept=one.kept, gain=gain, going_with=going_with,
         nearby=pairs.gain(one) if pairs and is_told else None, untested=one.untested, reason=one.reason,
@@ -107,8 +121,8 @@ def worth(change: ChangeWorth, best: Recommendation) -> str:
     """
     reason = f"; {plain(change.reason.meaning)}" if change.reason else ""
     if change.gain is None and change.nearby:
-        others = [f", with {label_of(values)} {brief(values)}" for values in change.nearby.beside]
-        where = ", alone" if change.nearby.is_alone else "".join(others)
+        beside = (f", beside {label_of(values)} {brief(values)}" for values in change.nearby.beside)
+        where = ", alone" if change.nearby.is_alone else "".join(beside)
         return f"{gain_phrase(change.nearby.gain, best.goal)}{where}{reason}"
     if change.gain is None:
         why = plain(change.untested.text.partition("\n")[0].rstrip(".")) if change.untested else ""
@@ -116,8 +130,8 @@ def worth(change: ChangeWorth, best: Recommendation) -> str:
     text, memory = gain_phrase(change.gain, best.goal), change.memory_ratio or 1.0
     if objective_of(best.goal).slack(best.goal) is not None and abs(1 - memory) >= LEAST_MEMORY:
         text += f", {format_share(abs(1 - memory))} {'more' if memory > 1 else 'less'} memory"
-    with_others = ", ".join(f"{name} {plain(str(value))}" for name, value in change.going_with.items())
-    return text + (f", with {with_others}" if with_others else "") + reason
+    others = ", ".join(f"{name} {value_of({name: value})}" for name, value in change.going_with.items())
+    return text + (f", together with {others}" if others else "") + reason
 
 
 def change_phrase(change: ChangeWorth) -> str:

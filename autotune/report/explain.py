@@ -165,7 +165,7 @@ class Evidence:
     ) -> ValueWorth:  # fmt: skip
         measured = inside or alone
         estimate = None if measured or is_same else self._effects.between(values, against)
-        failure, is_accident = ("", False) if inside else self._failure(self._with(self.params, values))
+        failure, is_accident = ("", False) if inside else self.failure(self._with(self.params, values))
         left = (one.untested for one in self._best.changes or () if is_change and one.values == values)
         untested = "" if inside else next((one.text for one in left if one), "")
         if not (measured or is_change) and (short := short_part(self._view.history, self._with(self.baseline, values))):
@@ -175,7 +175,7 @@ class Evidence:
             estimate=estimate, failure=failure, is_accident=is_accident, untested=plain(untested),
         )  # fmt: skip
 
-    def _failure(self, config: Config) -> tuple[str, bool]:
+    def failure(self, config: Config) -> tuple[str, bool]:
         """Return why this configuration cannot be used, and whether only hung or crashed probes say so.
 
         Empty if it can be used, or if that is unknown. Probes of `--measure` count.
@@ -251,14 +251,6 @@ def _in_turns(best: Recommendation, known: Mapping[Config, ConfigSummary]) -> It
 
 def _in_rounds(best: Recommendation, params: Config, baseline: Config) -> Iterator[tuple[Pair, Gain]]:
     """Yield the ratios on which the answer itself rests."""
-    achieved = best.achieved
-    ratio, low, high = (
-        (achieved.gain, achieved.gain_low, achieved.gain_high)
-        if achieved
-        else (best.speedup, best.speedup_low, best.speedup_high)
-    )
-    if ratio and params != baseline:
-        yield (params, baseline), Gain(ratio=ratio, low=low, high=high, by="rounds")
     if (open_one := best.undecided) and params == baseline:
         yield (
             (open_one.config, baseline),
@@ -271,6 +263,14 @@ def _in_rounds(best: Recommendation, params: Config, baseline: Config) -> Iterat
             # A change that was dropped was measured beside others; its ratio is used as if those did not matter.
             yield (Config(values=winner), without), gain
             yield (Config(values={**params.values, **one.values}), Config(values={**params.values, **one.before})), gain
+    achieved = best.achieved
+    ratio, low, high = (
+        (achieved.gain, achieved.gain_low, achieved.gain_high)
+        if achieved
+        else (best.speedup, best.speedup_low, best.speedup_high)
+    )
+    if ratio and params != baseline:
+        yield (params, baseline), Gain(ratio=ratio, low=low, high=high, by="rounds")
 
 
 def _measured_since(folder: Path) -> Iterator[tuple[Pair, Gain]]:

@@ -35,7 +35,7 @@ def losses_phrase(best: Recommendation) -> str:
         hold = doubt.numbers.get("hold")
         return (
             f"undecided whether {one} learns as {other} does: no time was left to compare them. Search longer "
-            f"(--time-budget)" + (f", or hold {other} ({hold})" if hold else "") + "."
+            f"(--time-budget)" + (f", or keep yours ({hold})" if hold else "") + "."
         )
     if verdict is None or best.goal.stability == "off":
         return best.stability.text

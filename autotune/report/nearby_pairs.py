@@ -1,16 +1,18 @@
 """The gain of a change beside other settings than the answer's, where it was not measured in the answer itself.
 
     answer     64×2 bf16 nhwc                         nothing ran without nhwc
-    pair       16×8 bf16 nhwc, 16×8 bf16 nchw         1.90×, with batch 16×8
+    pair       16×8 bf16 nhwc, 16×8 bf16 nchw         1.90×, beside batch 16×8
 
-The two of a pair differ in the change alone. Both ran in the confirmation, or both are single probes of the search.
+The two of a pair differ in the change alone. Both ran in rounds of the confirmation, or both in single probes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.core.records import Config, Record, Value
 from autotune.knobs.changes import changes_between
 from autotune.report.explain import canonical_for
@@ -35,12 +37,13 @@ class NearbyPairs:
 
     def __init__(self, view: StudyView, best: Recommendation) -> None:
         self._view = view
-        raced = [one for one in summaries(view) if one.compared is not None]
-        searched = summaries(
-            dataclasses.replace(view, recommendation=None)
-        )  # without rounds: these ran in other minutes
-        self._pools = [{one.config: one for one in found if one.feasible} for found in (raced, searched)]
         self._params, self._baseline = (canonical_for(view.request, one) for one in (best.params, best.baseline))
+
+    @cached_property
+    def _pools(self) -> list[dict[Config, ConfigSummary]]:
+        raced = [one for one in summaries(self._view) if one.compared is not None and len(one.trials) >= FEWEST_ROUNDS]
+        explored = dataclasses.replace(self._view, recommendation=None)  # without rounds, which ran in other minutes
+        return [{one.config: one for one in found if one.feasible} for found in (raced, summaries(explored))]
 
     def gain(self, change: Change) -> Nearby | None:
         """Return the gain in the pair that is most like the answer; None if there is none that is like it enough."""
@@ -50,8 +53,9 @@ class NearbyPairs:
     def _gains(self, change: Change, pool: Mapping[Config, ConfigSummary]) -> Iterator[Nearby]:
         for config, made in pool.items():
             without = canonical_for(self._view.request, {**config.values, **change.before})
-            if without not in pool or any(config[name] != value for name, value in change.values.items()):
-                continue
+            is_pair = without in pool and all(config[name] == value for name, value in change.values.items())
+            if not is_pair or len(changes_between(config.values, without.values)) != 1:
+                continue  # or other settings cannot stay without the change
             is_alone = without == self._baseline
             others = () if is_alone else changes_between(self._params.values, config.values)
             if len(others) <= MOST_OTHERS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import statistics
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from autotune.core.codes import Code
 from autotune.core.notices import Notice
 from autotune.core.records import Config, StudyRequest
 from autotune.core.results import Trial
+from autotune.core.stats import HALF_WIDTH_DEVIATIONS
 from autotune.errors import StudyError
 from autotune.machine.environment import fingerprint
 from autotune.study import disk
@@ -132,6 +134,19 @@ def is_uncompared(answer: Recommendation) -> bool:
     return is_alone and answer.certificate is not None and answer.certificate.code in (Code.SAMPLED, Code.ALL_TRIED)
 
 
+def rate_half_width(answer: Recommendation) -> float | None:
+    """Return the relative half width of the 95 % interval of the answer's samples/s; None if it is not known.
+
+    It is at least 1.96 standard errors of the answer's own rounds, of which some may have run while the machine was
+    slower. The ratio to the baseline, which ran beside it, is more precise.
+    """
+    own = next((one.rounds for one in answer.confirmations if one.config.values == answer.params), ())
+    if answer.relative_half_width is None or len(own) < 2:
+        return answer.relative_half_width
+    error = statistics.stdev(own) / math.sqrt(len(own)) / answer.samples_per_second
+    return max(answer.relative_half_width, HALF_WIDTH_DEVIATIONS * error)
+
+
 def rounds_run(answer: Recommendation) -> int:
     """Return the rounds that were run, those left out because of interference included; 1 if none is known."""
     codes = (
@@ -184,14 +199,3 @@ def _free(folder: Path) -> Path:
     while (path := folder / disk.EARLIER.format(number)).exists():
         number += 1
     return path
-
-
-def rate_half_width(answer: Recommendation) -> float | None:
-    """Return the relative half width of the answer's samples/s; None if it is not known.
-
-    It is at least half the range of its own rounds, of which some may have run while the machine was slower. The ratio
-    to the baseline, which ran beside it, is more precise.
-    """
-    own = next((one.rounds for one in answer.confirmations if one.config.values == answer.params), ())
-    spread = (max(own) - min(own)) / 2 / answer.samples_per_second if own and answer.samples_per_second else 0.0
-    return None if answer.relative_half_width is None else max(answer.relative_half_width, spread)

@@ -111,7 +111,7 @@ def view_of(folder: Path, history: History) -> StudyView:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=1)  # every chart of a page asks for them
+@lru_cache(maxsize=2)  # every chart of a page asks for them
 def summaries(view: StudyView) -> tuple[ConfigSummary, ...]:
     """Return every configuration that was measured at least once, in the order of their first probes.
 

@@ -116,8 +116,9 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
     slowdowns = expected_slowdowns(context, rounds.winner, testable)
     first = set(variables(rounds.winner, context.request.baseline))  # single probes never suffice for variables
     batch = [one for one in reversions if is_taken_back(rounds.winner, one.config, context.request)]  # nor for this
+    proven = [one for one in batch if rounds.has_enough(one.config) and rounds.loses(one.config)]  # by the race
     urgent = [one for one in testable if one in batch or not first.isdisjoint(one.knobs)]
-    testable.sort(key=lambda one: (rounds.has_enough(one.config), one not in urgent, slowdowns[one.config]))
+    testable.sort(key=lambda one: (one in proven, one not in urgent, slowdowns[one.config]))
     doubtful = [one for one in testable if slowdowns[one.config] <= MOST_PROBE_NOISE and one not in batch]
     others = [one.config for one in testable if one not in doubtful]
     together = without(context, rounds.winner, knobs_of(doubtful))

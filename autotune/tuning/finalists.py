@@ -11,6 +11,7 @@ ablation, other changes are taken back here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -98,18 +99,20 @@ def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> lis
     They stay as they are if there are many of them, or if there is no time for two rounds. Single probes and their
     curve sometimes miss the knee by a factor of two, and the curve expects too much of batches beyond a limit of the
     loader or a cache: rounds decide. If the fastest single probe had a smaller batch than all these, it replaces the
-    larger neighbour.
+    larger neighbour. If half the batch was faster in single probes, a quarter replaces it: the first one may be there
+    for its arithmetic, and its batch from other arithmetic.
     """
     request, budget, scores = context.request, context.budget, search_scores(context.history)
     if not _seeks_knee(context, len(chosen)):
         return chosen
     first, beside = chosen[0].config, list[ConfigSummary]()
-    larger, half = (
+    larger, half, quarter = (
         context.space.canonical(Config(values={**first.values, "batch_size": batch}))
-        for batch in (2 * first.batch_size, first.batch_size // 2)
+        for batch in (2 * first.batch_size, first.batch_size // 2, first.batch_size // 4)
     )
     fastest = max(scores, key=scores.__getitem__)
-    for config in (fastest if fastest.global_batch_size() < half.global_batch_size() else larger, half):
+    other = quarter if _best_at(half, scores) > _best_at(first, scores) else larger
+    for config in (fastest if fastest.global_batch_size() < half.global_batch_size() else other, half):
         is_small = config.global_batch_size() < request.baseline.global_batch_size()
         if config != request.baseline and not is_small and not obstacle(context, config):
             beside.append(ConfigSummary(config=config, found=context.history.summary(config).found))
@@ -124,6 +127,12 @@ def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> lis
     expected = dict(context.expected([one.config for one in candidates]))
     rates = {config: one.samples_per_second for config, one in expected.items()}
     return [replace(one, expected=rates.get(one.config)) for one in candidates]
+
+
+def _best_at(like: Config, scores: Mapping[Config, float]) -> float:
+    """Return the highest score with its global batch; 0 if nothing ran with it."""
+    size = like.global_batch_size()
+    return max((score for config, score in scores.items() if config.global_batch_size() == size), default=0.0)
 
 
 def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:

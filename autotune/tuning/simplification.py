@@ -236,7 +236,7 @@ def without_idle_changes(context: SearchContext, config: Config, rate: float) ->
 def without_idle_updates(context: SearchContext, config: Config) -> Config:
     """Return `config` with the baseline's optimizer update, if its own saves next to nothing (`idle_updates`)."""
     reduced = without(context, config, idle_updates(context.history, config, context.request.baseline))
-    return config if obstacle(context, reduced) else reduced
+    return config if reduced == config or obstacle(context, reduced) else reduced
 
 
 def halved(items: Sequence[Item]) -> list[Sequence[Item]]:

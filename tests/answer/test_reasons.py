@@ -53,7 +53,9 @@ def test_configurations_that_had_interference_are_told_apart_by_what_is_fixed():
     busy = {"interference": HostInterference(run_queue_wait_share=0.5, foreign_cores=1.0)}
     confirmed = [_winner(busy, batch_size=16, **values) for values in ({"amp_dtype": "bfloat16"}, {})]
 
-    (warning,) = left_out_warnings(confirmed, study_request(domains={"amp_dtype": ("bfloat16",)}), is_sure=False)
+    (warning,) = left_out_warnings(
+        confirmed, study_request(domains={"amp_dtype": ("bfloat16",)}), confirmed[0].config, is_sure=False
+    )
 
     told = [one.numbers for one in warning.numbers["rounds"]]
     assert told == [{"configuration": name, "slowed": 1, "rounds": 1} for name in ("16×1 bf16", "16×1")]
@@ -64,7 +66,7 @@ def test_configurations_that_had_interference_are_told_apart_by_what_is_fixed():
 def test_of_a_configuration_alone_only_the_rate_is_doubtful():
     busy = {"interference": HostInterference(run_queue_wait_share=0.5, foreign_cores=1.0)}
 
-    (warning,) = left_out_warnings([_winner(busy)], REQUEST, is_sure=False)
+    (warning,) = left_out_warnings([_winner(busy)], REQUEST, _winner(busy).config, is_sure=False)
 
     said = (
         "The rate is probably too low: there was interference in too many probes: 64×1 fp32 workers 0 nchw in 1 of 1."
@@ -153,8 +155,9 @@ def test_a_loader_that_holds_the_model_up_is_said_with_what_was_not_tried_yet(wo
     ("waited", "foreign", "code"),
     [
         (0.8, 0.0, Code.LOADER_BOUND_CORES_FULL),  # 0.27 of each of three processes: packed_cnn
-        (0.3, 0.0, Code.LOADER_BOUND),
+        (0.2, 0.0, Code.LOADER_BOUND),
         (0.8, 1.0, Code.LOADER_BOUND),  # others held a core
+        (0.8, None, Code.LOADER_BOUND),
         (None, 0.0, Code.LOADER_BOUND),
     ],
 )

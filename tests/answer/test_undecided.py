@@ -86,7 +86,7 @@ def test_a_gain_that_is_more_than_others_can_have_cost_the_baseline_is_proven_al
 
     assert (found.params, found.undecided) == (FAST.values, None)
     codes = [warning.code for warning in found.warnings]
-    assert Code.BASELINE_RATE_INTERFERENCE in codes  # the rate is too low, and which one is faster is certain
+    assert Code.LONE_RATE_INTERFERENCE in codes  # the rate is too low, and which one is faster is certain
     assert Code.CONFIRMATION_INTERFERENCE not in codes
 
 

@@ -206,6 +206,14 @@ def test_zeros_that_full_precision_has_too_are_the_models_own():
     assert _judged(sparse, perturbed, candidate).verdict == "ok"
 
 
+@pytest.mark.parametrize(("second", "verdict"), [(70, "ok"), (40, "unstable")])
+def test_in_a_longer_check_jumps_far_apart_are_not_taken_together(second, verdict):
+    curve = tuple(2.0 * math.exp(-step / 60) + 0.3 for step in range(4 * STEPS))
+    norms = tuple(11.0 if step in (20, second) else 1.0 for step in range(4 * STEPS))
+
+    assert _judged(*_runs(curve, reference=curve, gradient_norms=norms)).verdict == verdict
+
+
 def test_jumps_that_full_precision_has_too_are_the_models_own():
     jumpy = (1.0,) * 20 + (11.0,) + (1.0,) * 20 + (11.0,) * 9
     reference, perturbed, candidate = _runs(gradient_norms=jumpy)

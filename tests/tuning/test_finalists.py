@@ -6,13 +6,26 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.context.budget import TimeBudget
+from autotune.core.records import Goal
 from autotune.core.results import Outcome
 from autotune.precision.records import PrecisionCheckRequest
 from autotune.sampler.space import change_count
 from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
 from autotune.tuning.finalists import check_precision, settled_finalists
-from tests.worlds import config, context, declared, environment, facts, failed, measured, searched, space, trial
+from tests.worlds import (
+    config,
+    context,
+    declared,
+    environment,
+    facts,
+    failed,
+    measured,
+    searched,
+    space,
+    study_request,
+    trial,
+)
 
 BASE = config(batch_size=64)
 UNDECIDED = {PrecisionCheckRequest: lambda request: Outcome.TIMEOUT}
@@ -132,6 +145,26 @@ def test_a_finalist_that_is_the_first_one_in_full_precision_by_chance_is_not_the
     confirmed = _beside(tmp_path, (first, 200.0), (twin, 195.0), (near, 193.0), left=80.0, budget=90.0)
 
     assert config(64, channels_last=True) not in confirmed
+
+
+def test_where_half_the_batch_was_faster_a_quarter_races_beside_and_not_the_double(tmp_path):
+    """As seen: bf16 was fastest at 512 and refused, so that 1024, 2048 and 512 raced in fp32, and 256 is the knee."""
+    base, half = config(batch_size=32), {"amp_dtype": "bfloat16"}
+    probes = {base: 81.0, config(1024): 181.0, config(2048, **half): 126.0, config(1024, **half): 176.0}
+    probes |= {config(512, **half): 209.0, config(128, **half): 134.0}
+    trials = [
+        trial(measured(rate, samples=one.batch_size), number, "search" if number else "baseline", **one.values)
+        for number, (one, rate) in enumerate(probes.items())
+    ]
+    asked = study_request(goal=Goal(), baseline=base, baseline_assumed=True)
+    search = context(tmp_path, FakeLauncher(bad_dtypes=["bfloat16"]), trials=trials, request=asked)
+    search = dataclasses.replace(search, space=space(goal=asked.goal, baseline=base))
+    check_precision(search)
+    budget = TimeBudget(search.history, 120.0, lambda: 20.0, 0.0)
+
+    found = settled_finalists(dataclasses.replace(search, budget=budget))
+
+    assert [one.config for one in found] == [config(1024), config(256), config(512)]
 
 
 ON_A_CPU = environment(device="cpu", capability=None, mallocs=("glibc",))
