@@ -75,6 +75,26 @@ def test_of_a_configuration_alone_only_the_rate_is_doubtful():
     assert warning.text.startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("winner_slowed", "is_kept", "code"),
+    [
+        (False, False, Code.BASELINE_RATE_INTERFERENCE),
+        (True, False, Code.LONE_RATE_INTERFERENCE),
+        (False, True, Code.LONE_RATE_INTERFERENCE),
+    ],
+)
+def test_a_baseline_alone_that_others_slowed_makes_the_gain_look_larger(winner_slowed, is_kept, code):
+    busy = {"interference": HostInterference(run_queue_wait_share=0.5, foreign_cores=1.0)}
+    other = _winner(*[busy if winner_slowed else {}] * 2, amp_dtype="bfloat16")
+    baseline = _winner(busy, busy)
+
+    (warning,) = left_out_warnings(
+        [other, baseline], REQUEST, (baseline if is_kept else other).config, is_sure=True
+    )  # fmt: skip
+
+    assert warning.code is code
+
+
 def test_growing_memory_is_said_with_the_steps_that_are_left_and_a_way_out():
     (said,) = _warnings(_winner(_leaking(), _leaking()))
 
