@@ -3,7 +3,7 @@
 The decision rule, in this order (docs/notes/precision.md 3, calibrated on two toy models: 14 of 14 healthy autocast
 runs passed with at most 0.23 % of the loss decrease, 8 of 8 drifting pure-bfloat16 runs were refused at 5.0 to 5.7 %):
 
-    full precision itself breaks, or does not learn         inconclusive, not the candidate's fault
+    full precision itself breaks or does not learn          inconclusive, not the candidate's fault
     losses not finite, steps skipped, gradients vanish      unstable
     behind by at most the tolerance in the last steps       ok, if the check could have shown more
     behind by more than that and than the noise             worse
@@ -40,7 +40,7 @@ FIRST_LOSSES, LAST_LOSSES = 3, 10  # steps whose mean is the loss at the beginni
 PrecisionCheck = tuple[PrecisionCheckRequest, PrecisionCheckResult]
 
 FEWEST_NORMS_FOR_MEDIAN = 5  # gradient norms before their running median means something
-SPIKE_STEPS = 50  # in which spikes are counted together
+SPIKE_STEPS = 50  # a check is divided into parts of so many steps, whose spikes are counted
 FEWEST_SEEDS = 3  # from here on an interval decides, not a single difference
 STANDARD_ERRORS = 2.0  # standard errors by which a loss must have fallen to have fallen
 
@@ -57,7 +57,7 @@ class Thresholds(Record, frozen=True, kw_only=True):
     zero_share: float = 0.20  # of gradient entries: 0.83 where float16 gradients underflowed
     zero_share_reference: float = 0.01  # only where full precision has next to none
     spike: float = 10.0  # times the running median of the gradient norm
-    spikes: int = 2  # this many spikes in some `SPIKE_STEPS` steps
+    spikes: int = 2  # this many spikes in one part of `SPIKE_STEPS`
 
 
 THRESHOLDS = Thresholds()
@@ -289,7 +289,7 @@ def _zeros(run: LossRun) -> float:
 
 
 def _spikes(run: LossRun, lines: Thresholds) -> int:
-    """Return how often, in some `SPIKE_STEPS`, the gradient norm was above `spike` times the median of those before."""
+    """Return how often the gradient norm exceeded `spike` times the median before it, in the part with the most."""
     norms = _finite(run.gradient_norms)
     steps = range(FEWEST_NORMS_FOR_MEDIAN, len(norms))
     parts = [step // SPIKE_STEPS for step in steps if norms[step] > lines.spike * statistics.median(norms[:step])]

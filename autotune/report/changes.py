@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from msgspec import field
-from msgspec.structs import replace
 
-from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.core.codes import UNMEASURED, Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Record, Value
@@ -16,7 +14,7 @@ from autotune.knobs import KNOBS, knob
 from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.objectives import objective_of
 from autotune.report.explain import Evidence, canonical_for
-from autotune.report.gain import NOT_MEASURED, Gain, gain_of, gain_phrase
+from autotune.report.gain import NOT_MEASURED, Gain, gain_of, gain_of_answer, gain_phrase
 from autotune.report.nearby_pairs import Nearby, NearbyPairs
 from autotune.study.recommendation import Change, Recommendation
 from autotune.study.shown import shown_value
@@ -51,12 +49,15 @@ def changes_of(best: Recommendation, view: StudyView | None) -> tuple[ChangeWort
         made = sorted(known, key=lambda one: not one.kept)
     else:
         made = list(_earlier(best, view))
-    made = [_as_whole(one, best) if one.kept and _is_whole(one, best, view) else one for one in made]
+    gain = gain_of_answer(best)
+    whole = [one for one in made if gain and one.kept and _is_whole(one, best, view)]
     # `best.json` has the rounds of the search: all else must be looked for among the probes, which takes a while.
-    is_open = any(one.kept and (one.ratio is None or one.untested) for one in made)
+    is_open = any(one.kept and one not in whole and (one.ratio is None or one.untested) for one in made)
     evidence = Evidence(view, best) if view and is_open else None
     pairs = NearbyPairs(view, best) if view and is_open else None
-    return tuple(_worth_of(one, evidence, pairs, _going_with(one, best, view)) for one in made)
+    return tuple(
+        _worth_of(one, gain if one in whole else None, evidence, pairs, _going_with(one, best, view)) for one in made
+    )
 
 
 def _is_whole(one: Change, best: Recommendation, view: StudyView | None) -> bool:
@@ -65,22 +66,6 @@ def _is_whole(one: Change, best: Recommendation, view: StudyView | None) -> bool
     if view is None:
         return values == best.baseline
     return canonical_for(view.request, values) == canonical_for(view.request, best.baseline)
-
-
-def _as_whole(one: Change, best: Recommendation) -> Change:
-    """Return the change with the gain of the answer, which may have been measured after other changes were dropped."""
-    gain, low, high = best.speedup, best.speedup_low, best.speedup_high
-    if best.achieved and not objective_of(best.goal).is_speed:
-        gain, low, high = best.achieved.gain, best.achieved.gain_low, best.achieved.gain_high
-    if not gain:
-        return one
-    if best.rounds < FEWEST_ROUNDS:
-        why = one.untested or notice(Code.CHANGE_NOT_ALONE)
-        return replace(one, ratio=1 / gain, ratio_low=None, ratio_high=None, untested=why)
-    return replace(
-        one, ratio=1 / gain, ratio_low=high and 1 / high, ratio_high=low and 1 / low, untested=None,
-        reason=None if low and low > 1 else one.reason,
-    )  # fmt: skip
 
 
 def _going_with(one: Change, best: Recommendation, view: StudyView | None) -> dict[str, Value]:
@@ -93,15 +78,21 @@ def _going_with(one: Change, best: Recommendation, view: StudyView | None) -> di
 
 
 def _worth_of(
-    one: Change, evidence: Evidence | None, pairs: NearbyPairs | None, going_with: dict[str, Value]
-) -> ChangeWorth:
-    found = evidence.of_change(tuple(one.values)) if evidence and one.kept else None
-    gain = (found.inside if found else None) or gain_of(one)
+    one: Change, whole: Gain | None, evidence: Evidence | None, pairs: NearbyPairs | None,
+    going_with: dict[str, Value],
+) -> ChangeWorth:  # fmt: skip
+    """Return what the change gains. `whole` is the gain of the answer, if the change is all that it makes.
+
+    Its own gain may then have been measured beside changes that were dropped.
+    """
+    found = evidence.of_change(tuple(one.values)) if evidence and one.kept and not whole else None
+    gain = whole or (found.inside if found else None) or gain_of(one)
     is_open = gain is None and (one.untested is None or one.untested.code in UNMEASURED)
     is_told = is_open and pairs and found and evidence and not evidence.failure(evidence.rival(found))[0]
     return ChangeWorth(
         values=one.values, before=one.before, kept=one.kept, gain=gain, going_with=going_with,
-        nearby=pairs.gain(one) if pairs and is_told else None, untested=one.untested, reason=one.reason,
+        nearby=pairs.gain(one) if pairs and is_told else None, untested=one.untested,
+        reason=None if whole and whole.low and whole.low > 1 else one.reason,
         memory_ratio=one.memory_ratio and 1 / one.memory_ratio,
     )  # fmt: skip
 

@@ -34,7 +34,7 @@ from autotune.knobs.base import Circumstances
 from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.objectives import objective_of
 from autotune.races.records import RaceResult
-from autotune.report.gain import Gain, gain_of, inverse
+from autotune.report.gain import Gain, gain_of, gain_of_answer, inverse
 from autotune.report.value_effects import Effects
 from autotune.sampler.space import canonical, held_by_a_rank
 from autotune.study import disk
@@ -263,14 +263,8 @@ def _in_rounds(best: Recommendation, params: Config, baseline: Config) -> Iterat
             # A change that was dropped was measured beside others; its ratio is used as if those did not matter.
             yield (Config(values=winner), without), gain
             yield (Config(values={**params.values, **one.values}), Config(values={**params.values, **one.before})), gain
-    achieved = best.achieved
-    ratio, low, high = (
-        (achieved.gain, achieved.gain_low, achieved.gain_high)
-        if achieved
-        else (best.speedup, best.speedup_low, best.speedup_high)
-    )
-    if ratio and params != baseline:
-        yield (params, baseline), Gain(ratio=ratio, low=low, high=high, by="rounds")
+    if params != baseline and (gain := gain_of_answer(best)):
+        yield (params, baseline), gain
 
 
 def _measured_since(folder: Path) -> Iterator[tuple[Pair, Gain]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from autotune.answer.choice import TIE
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.core.records import Goal, Record
 from autotune.objectives import objective_of
-from autotune.study.recommendation import Change
+from autotune.study.recommendation import Change, Recommendation
 from autotune.units import counted, format_speedup, range_phrase
 
 Basis = Literal["rounds", "probes", "estimate"]
@@ -36,6 +37,16 @@ def gain_of(change: Change) -> Gain | None:
         return None
     by: Basis = "probes" if change.untested else "rounds"
     return inverse(Gain(ratio=change.ratio, low=change.ratio_low, high=change.ratio_high, by=by))
+
+
+def gain_of_answer(best: Recommendation) -> Gain | None:
+    """Return the gain of the answer over the baseline, by its objective; None: it is not known."""
+    known = best.achieved
+    ratio, low, high = (
+        (known.gain, known.gain_low, known.gain_high) if known else (best.speedup, best.speedup_low, best.speedup_high)
+    )
+    by: Basis = "rounds" if best.rounds >= FEWEST_ROUNDS else "probes"
+    return Gain(ratio=ratio, low=low, high=high, by=by) if ratio else None
 
 
 def gain_phrase(gain: Gain, goal: Goal, *, has_interval: bool = True) -> str:

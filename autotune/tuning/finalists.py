@@ -99,8 +99,8 @@ def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> lis
     They stay as they are if there are many of them, or if there is no time for two rounds. Single probes and their
     curve sometimes miss the knee by a factor of two, and the curve expects too much of batches beyond a limit of the
     loader or a cache: rounds decide. If the fastest single probe had a smaller batch than all these, it replaces the
-    larger neighbour. If half the batch was faster in single probes, a quarter replaces it: the first one may be there
-    for its arithmetic, and its batch from other arithmetic.
+    larger neighbour. Otherwise a quarter of the batch replaces it if half was faster in single probes: with the fastest
+    arithmetic refused, the first one may be the only probe in another.
     """
     request, budget, scores = context.request, context.budget, search_scores(context.history)
     if not _seeks_knee(context, len(chosen)):

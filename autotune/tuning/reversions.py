@@ -78,7 +78,7 @@ def own_slowdown(one: Reversion, winner: Config, scores: Mapping[Config, float])
 
 
 def probed_slowdown(one: Reversion, winner: Config, history: History) -> float | None:
-    """Return the same by probes of the search alone if both ran there, else by all: rounds ran in other minutes."""
+    """Return `own_slowdown` by probes of the search if both ran there, else by all: rounds ran in other minutes."""
     if (slowdown := own_slowdown(one, winner, search_scores(history))) is not None:
         return slowdown
     return own_slowdown(one, winner, {config: typical_rate(values) for config, values in all_scores(history).items()})
