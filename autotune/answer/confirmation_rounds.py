@@ -26,7 +26,7 @@ from autotune.answer.resumed_confirmation import ResumedConfirmation
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
-from autotune.core.stats import PROBE_NOISE
+from autotune.core.stats import probe_noise
 from autotune.objectives import objective_of
 from autotune.study.summary import ConfigSummary, rounds_of
 from autotune.study.valid_probes import Judged, interference_causes, is_spoiled
@@ -40,7 +40,6 @@ GOAL_ROUNDS = 8  # of the last two: they detect 2 % with a power of 0.92 on a qu
 USUAL_ROUNDS = 12
 MOST_CONFIRMATION_ROUNDS = 24  # if it is open whether the fastest beats the baseline: the interval narrows by 1.4
 FINALIST_DEVIATIONS = 3.0  # of the difference of two probes: a configuration slower by more is not confirmed
-PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as much as the prior (docs/notes/search.md 3)
 
 
 def finalists_left(finalists: int, number: int) -> int:
@@ -74,15 +73,10 @@ def finalist_count(available: int, others: int, affordable: float, fewest: int =
 def finalist_margin(references: Sequence[float], deviations: float = FINALIST_DEVIATIONS) -> float:
     """Return the share by which a configuration may have been measured slower than the best and still be as fast.
 
-    It is `deviations` standard deviations of the difference of two probes (docs/notes/search.md 4). The deviation of
-    one probe is estimated from `references` (rates of repeated probes of one configuration), shrunk towards 3 % if
-    there are few.
+    It is `deviations` standard deviations of the difference of two probes (docs/notes/search.md 4), by `references`:
+    the rates of repeated probes of one configuration.
     """
-    logs = [math.log(rate) for rate in references]
-    mean = sum(logs) / max(len(logs), 1)
-    squares = sum((value - mean) ** 2 for value in logs) + PRIOR_PROBES * PROBE_NOISE**2
-    deviation = math.sqrt(squares / (PRIOR_PROBES + max(len(logs) - 1, 0)))
-    return 1 - math.exp(-deviations * math.sqrt(2) * deviation)
+    return 1 - math.exp(-deviations * math.sqrt(2) * probe_noise([references]))
 
 
 def survivors(

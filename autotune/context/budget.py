@@ -8,7 +8,6 @@ Nothing begins that is not expected to end in time, repeats included (decisions/
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 
@@ -167,10 +166,12 @@ class TimeBudget(time_shares.TimeShares):
     def reserve_seconds(self) -> float:
         """The seconds that the exploration keeps for the confirmation and what comes before and after it.
 
-        They are 0.0 if there is no time for one probe and the shortest confirmation: what is tried then is of use to a
-        later search.
+        They are 0.0 if there is no time for the shortest confirmation, and if there is none for one probe before it:
+        what is tried then is compared by single probes, and is of use to a later search.
         """
         missing, least = self.missing_finalists, self.shortest_confirmation_seconds
+        if not self._affords_rounds(FEWEST_ROUNDS):
+            return 0.0
         if missing == choice.FEWEST_FINALISTS:
             return least if self.left_seconds >= least + self._history.times.typical_seconds else 0.0
         probes_after = self._probes_after + (0 if self.affords_ablation else SIMPLER_PROBES)
@@ -232,13 +233,12 @@ class TimeBudget(time_shares.TimeShares):
         return statistics.fmean(self._history.times.expected_seconds(budget, config) for config in candidates)
 
     def finalists(self, available: int) -> int:
-        """Return how many of `available` finalists can be confirmed; 0 if there is time for none and the baseline runs.
+        """Return how many of `available` finalists can be confirmed; 0 if there is no time for a single round.
 
         Without time for four rounds of three finalists it is 1: of all ways to spend up to 14 probes, this has the
         least regret (`benchmarks/confirmation_rounds.py`).
         """
-        most = self.left_seconds + self.late_seconds / 2  # the other half is for rounds that take longer
-        if most < self.shortest_confirmation_seconds and self._history.baseline_runs:
+        if not self._affords_rounds(1):
             return 0
         candidates, knee = self._candidates(MOST_FINALISTS), self._objective.knee(self._history.request.goal)
         affordable = self.confirmation_seconds / self.probe_seconds(candidates, self.round_probe_budget)
@@ -263,21 +263,21 @@ class TimeBudget(time_shares.TimeShares):
         enough = min(confirmation_rounds.fewest_rounds(len(candidates)), SURE_ROUNDS)
         return next((one for one in plans if one.rounds >= enough), plans[-1])
 
-    def shortage(self, probes: int) -> tuple[float, int]:
-        """Return the seconds that are missing for so many probes and a short confirmation, and the minutes needed.
-
-        The minutes are those of a time budget that would be enough. Both are 0 if the budget is long enough.
-        """
-        over = probes * self._history.times.typical_seconds + self.short_confirmation_seconds - self.left_seconds
-        minutes = math.ceil((self.seconds + over + probable_check_seconds(self._history, CHECK_STEPS)) / 60)
-        return (over, minutes) if over > 0 else (0.0, 0)
-
     def _this_and_smaller(self, wanted: ProbeBudget) -> tuple[ProbeBudget, ...]:
         """Return this budget and smaller ones, largest first; no smaller ones if the objective is not speed."""
         return (wanted, BRIEF, LEAST) if self._objective.is_speed else (wanted,)
 
     def _searching_seconds(self, budget: ProbeBudget, config: Config) -> float:
         return self._history.times.expected_seconds(budget, config, in_search=True)
+
+    def _affords_rounds(self, rounds: int) -> bool:
+        """Return whether there is time for so many rounds of the shortest confirmation.
+
+        If the baseline does not run, they are run even if they end late: an answer needs them.
+        """
+        most = self.left_seconds + self.late_seconds / 2  # the other half is for rounds that take longer
+        needed = self.shortest_confirmation_seconds * rounds / FEWEST_ROUNDS
+        return most >= needed or not self._history.baseline_runs
 
     def _confirming_seconds(self, budget: ProbeBudget, rounds: int) -> float:
         """Return the seconds of so many rounds of the best so far and the baseline."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +19,7 @@ BISECTIONS = 60  # halve an interval to less than a float's precision
 HALF_WIDTH_DEVIATIONS = 1.96  # standard errors in the half width of a 95 % interval
 # Two probes of one configuration on a quiet machine, as shares of its rate: all rules take their noise from here.
 PROBE_NOISE = 0.03  # standard deviation between them, until repeats show it (docs/notes/search.md 3)
+PRIOR_PROBES = 4  # repeats whose own spread weighs as much as `PROBE_NOISE` (docs/notes/search.md 3)
 MOST_PROBE_NOISE = 0.05  # they may differ by as much; a larger difference is another rate (docs/notes/timing.md 3)
 
 Floats = NDArray[np.float64]
@@ -89,6 +90,25 @@ def clearly_slower(rates: Sequence[float], incumbent: float) -> bool:
     _, bound = mean_bounds(ratios.tolist())
     noise = NORMAL_95 * PROBE_NOISE * math.sqrt(2)
     return float(ratios.mean()) + math.hypot(bound - float(ratios.mean()), noise) < WORTHLESS_RATIO
+
+
+def probe_noise(repeats: Iterable[Sequence[float]]) -> float:
+    """Return the standard deviation of a probe as a share of its rate, from `repeats`: the rates of each configuration.
+
+    Few of them draw it towards the usual 3 % (docs/notes/search.md 3).
+    """
+    logs = [np.log(rates) for rates in repeats if len(rates)]
+    squares = sum(float(((own - own.mean()) ** 2).sum()) for own in logs)
+    freedom = sum(len(own) - 1 for own in logs)
+    return math.sqrt((squares + PRIOR_PROBES * PROBE_NOISE**2) / (PRIOR_PROBES + freedom))
+
+
+def difference_by_chance(noise: float, one: int = 1, other: int = 1) -> float:
+    """Return the share by which the means of `one` and `other` probes of equal configurations may differ by chance.
+
+    It is one-sided at 95 % by `noise`, the standard deviation of a probe, and at least `MOST_PROBE_NOISE`.
+    """
+    return max(MOST_PROBE_NOISE, NORMAL_95 * noise * math.sqrt(1 / one + 1 / other))
 
 
 def typical_rate(rates: Sequence[float]) -> float:

@@ -1,6 +1,6 @@
 """The sentence before the first probe that says that a time budget is too short.
 
-It needs an inspection only, as a dry run has no more. `TimeBudget.shortage` asks the same of timed probes, after the
+It needs an inspection only, as a dry run has no more. `tuning/opening.py` asks the same of timed probes, after the
 baseline, unless this sentence was said.
 """
 

@@ -28,7 +28,7 @@ from autotune.context.step_shares import PageFaults, evident_knobs, page_faults
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config
-from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
+from autotune.core.stats import difference_by_chance, probe_noise, typical_rate
 from autotune.errors import AutotuneError
 from autotune.knobs.changes import variables
 from autotune.study.answers import write_answer
@@ -89,11 +89,9 @@ def ablate(
     return new
 
 
-def _tell_dropped(
-    context: SearchContext, rounds: _Ablation, reversions: Sequence[Reversion], new: Recommendation
-) -> None:
+def _tell_dropped(context: SearchContext, rounds: _Ablation, taken: Sequence[Reversion], new: Recommendation) -> None:
     failure = rounds.candidates[rounds.winner].failure
-    dropped = [one for one in reversions if any(new.params[name] != rounds.winner[name] for name in one.knobs)]
+    dropped = [one for one in taken if any(new.params[name] != rounds.winner[name] for name in one.knobs)]
     if failure:
         context.reporter.note(
             f"The recommendation failed when it was measured again ({failure}): another configuration is recommended."
@@ -119,7 +117,8 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
     proven = [one for one in batch if rounds.has_enough(one.config) and rounds.loses(one.config)]  # by the race
     urgent = [one for one in testable if one in batch or not first.isdisjoint(one.knobs)]
     testable.sort(key=lambda one: (one in proven, one not in urgent, slowdowns[one.config]))
-    doubtful = [one for one in testable if slowdowns[one.config] <= MOST_PROBE_NOISE and one not in batch]
+    chance = difference_by_chance(rounds.noise)  # of single probes
+    doubtful = [one for one in testable if slowdowns[one.config] <= chance and one not in batch]
     others = [one.config for one in testable if one not in doubtful]
     together = without(context, rounds.winner, knobs_of(doubtful))
     _run_affordable(context, rounds, [together, *others] if doubtful else others)
@@ -229,9 +228,15 @@ class _Ablation:
         return comparison.loses(config) or (not is_told and self._seems_worse(config))
 
     def _seems_worse(self, config: Config) -> bool:
-        """Return whether its mean over all probes is below the winner's by more than the noise of a probe."""
+        """Return whether its mean over all probes is below the winner's by more than chance explains."""
         scores = all_scores(self._context.history)
-        return typical_rate(scores[config]) < (1 - MOST_PROBE_NOISE) * typical_rate(scores[self.winner])
+        own, best = scores[config], scores[self.winner]
+        return typical_rate(own) < (1 - difference_by_chance(self.noise, len(own), len(best))) * typical_rate(best)
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of a probe as a share of its rate, by all repeats in the study."""
+        return probe_noise(all_scores(self._context.history).values())
 
     def gain(self, config: Config) -> float:
         """Return the winner's score over that of `config`; 1 if it was not measured alone but dropped with others."""
@@ -269,9 +274,8 @@ class _Ablation:
             if before is None and not budget.affords_round(order, self._probe_budget, last):
                 break
             for config, judged in zip(order, before or (self._probe(one) for one in order), strict=True):
-                candidate = self.candidates.get(config, ConfigSummary(config=config))
-                candidate = dataclasses.replace(candidate, is_behind=False)
-                self.candidates[config] = with_round(candidate, number + done, judged)
+                known = self.candidates.get(config, ConfigSummary(config=config))
+                self.candidates[config] = with_round(dataclasses.replace(known, is_behind=False), number + done, judged)
                 self.added |= {config} if config in running else set()
                 self.has_run = True
             if self.has_failed(self.winner):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from autotune.answer.choice import FEWEST_FINALISTS
+from autotune.context.budget import TimeBudget
 from autotune.context.reporter import Reporter
 from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
+from autotune.precision.duration import CHECK_STEPS, probable_check_seconds
 from autotune.preparation.header import notes_before_the_search, opening_lines
 from autotune.preparation.open_study import OpenStudy
 from autotune.preparation.settings import Settings
@@ -47,7 +51,7 @@ def note_short_budget(context: SearchContext) -> int:
     """
     budget, remaining = context.budget, len(context.trades.remaining())
     probes = min(budget.missing_finalists, context.settings.probes or FEWEST_FINALISTS, remaining)
-    over, minutes = budget.shortage(probes)
+    over, minutes = shortage(budget, context.history, probes)
     if not over or not context.history.best_score:
         return 0
     more = f"{counted(probes, 'more probe')} and a short confirmation take"
@@ -60,3 +64,13 @@ def note_short_budget(context: SearchContext) -> int:
         f"Use --time-budget {minutes}m or more."
     )
     return minutes
+
+
+def shortage(budget: TimeBudget, history: History, probes: int) -> tuple[float, int]:
+    """Return the seconds that are missing for so many probes and a short confirmation, and the minutes needed.
+
+    The minutes are those of a time budget that would be enough. Both are 0 if the budget is long enough.
+    """
+    over = probes * history.times.typical_seconds + budget.short_confirmation_seconds - budget.left_seconds
+    minutes = math.ceil((budget.seconds + over + probable_check_seconds(history, CHECK_STEPS)) / 60)
+    return (over, minutes) if over > 0 else (0.0, 0)

@@ -3,14 +3,15 @@
 import pytest
 
 from autotune.answer.choice import FEWEST_FINALISTS
-from autotune.answer.confirmation_rounds import GOAL_ROUNDS, probe_count
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, GOAL_ROUNDS, probe_count
 from autotune.context.budget import TimeBudget
 from autotune.context.probe_budgets import BRIEF, LEAST
-from autotune.context.time_shares import MOST_ABLATION, MOST_RESERVED
+from autotune.context.time_shares import MOST_ABLATION, MOST_LATE, MOST_RESERVED
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget
 from autotune.study.history import History
 from autotune.testing import FakeLauncher, Machine
+from autotune.tuning.opening import shortage
 from autotune.tuning.probing import probe_with_retry
 from tests.worlds import config, context, failed, measured, precise_finalists, study_request, trial
 
@@ -89,6 +90,17 @@ def test_the_shortest_confirmation_is_kept_while_a_probe_can_come_before_it():
     assert short.reserve_seconds == 0.0
 
 
+@pytest.mark.parametrize(("rounds", "kept", "finalists"), [(2.1, True, 1), (1.9, False, 1), (0.9, False, 0)])
+def test_time_is_kept_for_two_rounds_only_and_what_is_left_may_have_one(rounds, kept, finalists):
+    probes = [BASELINE, THREE[0]]
+    needed = _budget(probes, 600.0, **OFF).shortest_confirmation_seconds * rounds / FEWEST_ROUNDS
+
+    budget = _budget(probes, 600.0, elapsed=600.0 - needed + MOST_LATE * 600.0 / 2, **OFF)
+
+    assert (budget.reserve_seconds > 0) is kept
+    assert budget.finalists(5) == finalists
+
+
 def test_no_more_than_a_share_is_kept_until_three_can_be_confirmed():
     few, enough = (_budget([BASELINE, *THREE[:count]], 60.0, **OFF) for count in (1, 3))
 
@@ -112,20 +124,25 @@ def test_what_failed_is_still_missing():
     assert budget.missing_finalists == FEWEST_FINALISTS - 1
 
 
+def _shortage(trials, seconds, probes, elapsed=0.0, **request):
+    budget = _budget(trials, seconds, elapsed, **request)
+    return shortage(budget, History(study_request(**request), trials), probes)
+
+
 def test_a_short_budget_says_how_much_is_missing_and_what_would_do():
-    over, minutes = _budget([BASELINE, *THREE], 10.0, elapsed=8.0, **OFF).shortage(2)
+    over, minutes = _shortage([BASELINE, *THREE], 10.0, 2, elapsed=8.0, **OFF)
 
     assert over > 0
-    assert _budget([BASELINE, *THREE], 60.0 * minutes, elapsed=8.0, **OFF).shortage(2) == (0.0, 0)
+    assert _shortage([BASELINE, *THREE], 60.0 * minutes, 2, elapsed=8.0, **OFF) == (0.0, 0)
 
 
 def test_a_check_of_precision_that_nobody_needs_asks_for_no_time():
     slow = [trial(measured(10.0), 0, batch_size=64)]
     domains = {**study_request().domains, "amp_dtype": (None,)}
 
-    _, needed = _budget(slow, 60.0).shortage(6)
-    _, plain = _budget(slow, 60.0, domains=domains).shortage(6)
-    _, off = _budget(slow, 60.0, **OFF).shortage(6)
+    _, needed = _shortage(slow, 60.0, 6)
+    _, plain = _shortage(slow, 60.0, 6, domains=domains)
+    _, off = _shortage(slow, 60.0, 6, **OFF)
 
     assert 0 < plain < needed
     assert plain == off

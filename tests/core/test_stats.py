@@ -6,7 +6,7 @@ import pytest
 from scipy.special import stdtrit
 
 from autotune.core.rounds import Rounds
-from autotune.core.stats import clearly_slower, relative_half_width, student_quantile
+from autotune.core.stats import PROBE_NOISE, clearly_slower, probe_noise, relative_half_width, student_quantile
 
 
 def test_too_few_blocks_give_no_interval():
@@ -272,3 +272,16 @@ def test_a_window_of_any_length_has_the_interval_of_students_t(block):
 
         expected = stdtrit(count - 1, 0.975) * means.std(ddof=1) / math.sqrt(count) / means.mean()
         assert relative_half_width(list(seconds), block) == pytest.approx(expected)
+
+
+def test_the_noise_of_a_probe_is_pooled_over_configurations_and_drawn_towards_the_usual_one():
+    usual = pytest.approx(PROBE_NOISE)
+
+    assert probe_noise([]) == probe_noise([[100.0], [50.0], []]) == usual  # no repeats
+    assert probe_noise([[100.0, 90.0, 110.0], [10.0, 9.0, 11.0]]) == pytest.approx(
+        probe_noise([[100.0, 90.0, 110.0]] * 2)
+    )
+    chance = random.Random(0)
+    many = [[chance.lognormvariate(0.0, 0.12) for _ in range(4)] for _ in range(200)]
+    assert probe_noise(many) == pytest.approx(0.12, rel=0.1)
+    assert PROBE_NOISE < probe_noise([[100.0, 80.0]]) < 0.1

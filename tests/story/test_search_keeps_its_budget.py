@@ -121,6 +121,18 @@ def test_a_budget_is_kept_and_what_is_recommended_was_run(tmp_path, probe, secon
         assert "is short: a probe takes about" in listener.notes[0]
 
 
+@pytest.mark.parametrize(("probe", "seconds", "busy"), [("6 s", 30, True), ("20 s", 120, True), ("60 s", 120, False)])
+def test_time_that_is_too_short_for_rounds_is_used_for_probes(tmp_path, probe, seconds, busy):
+    """As seen beside a load: "The time budget is too short to confirm an answer", after 35 of 60 s and one probe."""
+    starting, times = PROBES[probe]
+    world = World(starting=starting, times=times, busy=busy)
+
+    _, listener = _searched(tmp_path, world, seconds)
+
+    assert any("too short to confirm" in note for note in listener.notes)
+    assert world.clock() > 0.9 * seconds
+
+
 @pytest.mark.parametrize("busy", [False, True], ids=["quiet", "busy"])
 @pytest.mark.parametrize("probe", ["2 s", "6 s", "20 s"])
 @pytest.mark.parametrize("inspecting", [5.0, 25.0, 38.0])

@@ -177,11 +177,12 @@ def test_probes_of_the_search_are_not_compared_with_rounds_that_ran_in_slower_mi
 
 
 def test_with_little_time_left_the_baseline_rests_and_the_answer_still_knows_its_gain(tmp_path):
-    seen = trial(measured(60.0), 0, "search", **WINNER.values | {"amp_dtype": None})
-    own = trial(measured(100.0), 1, "search", **WINNER.values)
+    launcher = FakeLauncher(machine=Machine(**IDLE))
+    rate = launcher.throughput(WINNER)
+    seen = trial(measured(0.6 * rate), 0, "search", **WINNER.values | {"amp_dtype": None})
+    own = trial(measured(rate), 1, "search", **WINNER.values)
 
-    machine = Machine(**IDLE)
-    answer, first = ablated(tmp_path, FakeLauncher(machine=machine), rounds_of_time=4.5, known=(seen, own))
+    answer, first = ablated(tmp_path, launcher, rounds_of_time=4.5, known=(seen, own))
 
     rounds = {one.config: len(one.rounds) for one in answer.confirmations}
     before = {one.config: len(one.rounds) for one in first.confirmations}
@@ -189,6 +190,26 @@ def test_with_little_time_left_the_baseline_rests_and_the_answer_still_knows_its
     (baseline,) = (one.config for one in first.confirmations if one.config.values == first.baseline)
     assert rounds[baseline] == before[baseline]
     assert first.speedup_low > 1 and answer.speedup_low > 1
+
+
+@pytest.mark.parametrize(("repeats", "are_together"), [((0.5, 0.5, 0.5), False), ((0.4, 0.5, 0.6), True)])
+def test_what_gains_less_than_single_probes_may_differ_by_chance_is_taken_back_together(
+    tmp_path, repeats, are_together
+):
+    launcher = FakeLauncher(machine=Machine(**IDLE))
+    changes = ({}, {"channels_last": False}, {"num_workers": 0}, {"amp_dtype": None})
+    probes = [(rate, WINNER.values | values) for rate, values in zip((1.0, 0.92, 0.92, 0.5), changes, strict=True)]
+    probes += [(rate, config(32, gradient_accumulation_steps=2).values) for rate in repeats]
+    rate = launcher.throughput(WINNER)
+    known = [trial(measured(share * rate), at, "search", **values) for at, (share, values) in enumerate(probes)]
+
+    answer, _ = ablated(tmp_path, launcher, known=known)
+
+    ran = {one.config for one in answer.confirmations}
+    alone = {config(**WINNER.values | values) for values in changes[1:3]}
+    assert config(64, amp_dtype="bfloat16") in ran
+    assert alone.isdisjoint(ran) is are_together
+    assert answer.params == config(64, amp_dtype="bfloat16").values
 
 
 def test_what_cannot_fit_without_a_change_is_not_tried_and_said(tmp_path):
@@ -405,7 +426,9 @@ def _after_one_round(folder, probes, winner):
 
 
 @pytest.mark.parametrize(
-    ("searched_at", "without", "loses"), [(98.0, 99.0, False), (70.0, 99.0, True), (98.0, 80.0, True)]
+    ("searched_at", "without", "loses"),
+    [(98.0, 99.0, False), (80.0, 85.0, True), (98.0, 80.0, True), (60.0, 99.0, False)],
+    ids=["as fast", "slower in both", "slower in the round", "the two contradict each other"],
 )
 def test_where_there_was_time_for_one_round_only_the_probes_of_the_search_count_too(
     tmp_path, searched_at, without, loses
@@ -421,16 +444,22 @@ def test_where_there_was_time_for_one_round_only_the_probes_of_the_search_count_
     assert rounds.loses(other) is loses
 
 
-@pytest.mark.parametrize(("searched_at", "loses"), [(98.0, False), (80.0, True)])
-def test_rounds_that_do_not_decide_are_read_with_the_probes_of_the_search(tmp_path, searched_at, loses):
+@pytest.mark.parametrize(
+    ("searched_at", "repeats", "loses"),
+    [((98.0, 97.0), (), False), ((85.0, 86.0), (), True), ((85.0, 86.0), (40.0, 50.0, 60.0), False)],
+    ids=["as fast", "slower", "slower by less than the noise"],
+)
+def test_rounds_that_do_not_decide_are_read_with_the_probes_of_the_search(tmp_path, searched_at, repeats, loses):
+    """What they show beyond the noise of all repeats counts; `repeats` are those of another configuration."""
     other = config(**WINNER.values | {"channels_last": False})
-    rates = {WINNER: (100.0, 100.0, 104.0), other: (searched_at, 102.0, 96.0)}  # of the search, and of two rounds
+    rates = {WINNER: (100.0, 100.0, 100.0, 104.0), other: (*searched_at, 99.0, 98.0)}  # two of the search, two rounds
     probes = [
-        trial(measured(rate), 0, "ablation" if place else "search", **one.values)
+        trial(measured(rate), 0, "ablation" if place > 1 else "search", **one.values)
         for one, own in rates.items() for place, rate in enumerate(own)
     ]  # fmt: skip
+    probes += [trial(measured(rate), number, "confirm", batch_size=32) for number, rate in enumerate(repeats, 8)]
     rounds = _Ablation(context(tmp_path, trials=probes), (), WINNER)
-    for one, (_, *own) in rates.items():
+    for one, (_, _, *own) in rates.items():
         ran = tuple(probe for probe in probes if probe.config == one and probe.purpose == "ablation")
         rounds.candidates[one] = ConfigSummary(config=one, trials=ran, verdicts=tuple(map(good, own)), rounds=(0, 1))
 
@@ -444,8 +473,8 @@ def test_probes_outside_of_rounds_never_keep_an_environment_variable(tmp_path, k
     winner = config(**WINNER.values | {"omp_wait_policy": "passive"})
     other = config(**winner.values | {knob: config()[knob]})
     probes = [
-        trial(measured(100.0), 0, "search", **winner.values), trial(measured(60.0), 1, "search", **other.values),
-        trial(measured(100.0), 2, "ablation", **winner.values), trial(measured(101.0), 3, "ablation", **other.values),
+        trial(measured(100.0), 0, "search", **winner.values), trial(measured(80.0), 1, "search", **other.values),
+        trial(measured(100.0), 2, "ablation", **winner.values), trial(measured(90.0), 3, "ablation", **other.values),
     ]  # fmt: skip
     rounds = _after_one_round(tmp_path, probes, winner)
 
