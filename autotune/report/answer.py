@@ -36,6 +36,8 @@ TITLES = 12  # characters before each line
 OF_GLOBAL_BATCH = (Code.GLOBAL_BATCH_UNDECLARED, Code.GLOBAL_BATCH_FREE, Code.FASTER_WITH_BASELINE_BATCH,
                    Code.NOT_FASTER_WITH_BASELINE_BATCH)  # fmt: skip
 OF_TIME = (Code.NOT_CONFIRMED, Code.ONLY_BASELINE_TRIED)  # ask for a longer budget, as an open question does in minutes
+OF_OTHER_WORK = (Code.CONFIRMATION_INTERFERENCE, Code.LONE_RATE_INTERFERENCE, Code.BASELINE_RATE_INTERFERENCE,
+                 Code.INTERFERENCE_THROUGHOUT, Code.RATES_SPREAD, Code.PROBES_LEFT_OUT)  # fmt: skip
 BEFORE_PYTHON = "(in the shell, before Python starts)"
 IN_THE_SCRIPT, WITHOUT_WRITING = "Write in the script's TrainingArguments:", "(sets them, the script stays as it is)"
 
@@ -62,12 +64,12 @@ def answer_block(
     room = MOST_ANSWER_LINES - len(head) - 1 - len(above) - len(following(best, width))
     least = len(titled_lines("!", _brief(warnings[0]), width)) if warnings else 0
     own = own_lines(best, width, None if verbose else room - least)
-    advised = OF_TIME if best.undecided or is_uncompared(best) else ()
+    advised = (*OF_TIME, *OF_OTHER_WORK) if best.undecided or is_uncompared(best) else ()
     room -= len(own)
     told = (
         [one.text for one in costliest_first(best.warnings)]
         if verbose
-        else fitting_warnings(warnings, room, width, advised)
+        else fitting_warnings(first_of_other_work(warnings), room, width, advised)
     )
     below = following(best, width, left_out=0 if verbose else len(warnings) - len(told))
     lines = [*above, *(line for text in told for line in titled_lines("!", text, width, "yellow")), *own, *below]
@@ -147,6 +149,12 @@ def numbers(best: Recommendation, width: int) -> Iterator[Line]:
 def to_know(best: Recommendation) -> list[Notice]:
     """Return the warnings that no other line of the block contains."""
     return [one for one in best.warnings if one.code is not Code.PRECISION_UNDECIDED or not tells_doubt(best)]
+
+
+def first_of_other_work(warnings: Sequence[Notice]) -> list[Notice]:
+    """Return the warnings, and of those that blame other work on the machine only the first: all ask for quiet."""
+    blaming = [one for one in warnings if one.code in OF_OTHER_WORK]
+    return [one for one in warnings if one not in blaming[1:]]
 
 
 def fitting_warnings(warnings: Sequence[Notice], room: int, width: int, advised: Collection[Code] = ()) -> list[str]:

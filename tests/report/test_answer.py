@@ -204,11 +204,25 @@ baseline is kept.
   Memory    49 GiB of 80 GiB (39% free) · waiting for data 1%
   Losses    full precision; losses finite over 240 optimizer steps
   !         Repeats of one configuration scatter by 13% (standard deviation): this machine is busy
-            or throttled. Smaller gains are not reliable. Search again when the machine is quiet.
+            or throttled.
   Next      About 6 rounds instead of 3 would decide: run the same command again with --time-budget
             2m, or when the machine is quiet. Probes are kept.
   More      autotune best studies/digits --verbose · autotune report studies/digits"""
     )
+
+
+def test_that_other_work_slowed_the_search_is_said_once() -> None:
+    """As seen beside a load: three warnings and the next step asked for a quiet machine."""
+    slowed = notice(Code.CONFIRMATION_INTERFERENCE, rounds=("64×1 bf16 in 2 of 2",))
+    warnings = (SPREAD, slowed, LOADER, notice(Code.INTERFERENCE_THROUGHOUT), notice(Code.PROBES_LEFT_OUT, count=1))
+    open_ = answer(params=BASE.values, undecided=RIVAL, **OPEN | {"warnings": warnings})
+
+    told = lines(answer_block(open_, probed(open_)))
+
+    assert [line[12:40] for line in told if line.startswith("  !")] == [slowed.text[:28], LOADER.text[:28]]
+    assert sum("quiet" in line for line in told) == 1
+    assert "3 more warnings: autotune best studies/digits --verbose" in told[-1]
+    assert all(one.text in answer_block(open_, probed(open_), width=None, verbose=True).plain for one in warnings)
 
 
 def test_what_is_recommended_while_it_is_open_claims_nothing() -> None:
