@@ -166,12 +166,12 @@ class TimeBudget(time_shares.TimeShares):
     def reserve_seconds(self) -> float:
         """The seconds that the exploration keeps for the confirmation and what comes before and after it.
 
-        They are 0.0 if there is no time for the shortest confirmation, and if there is none for one probe before it:
-        what is tried then is compared by single probes, and is of use to a later search.
+        Without time for the shortest confirmation: a margin for probes that take longer, as single probes are compared.
+        Without time for one probe before it, while only the baseline ran: 0.0, which is of use to a later search.
         """
         missing, least = self.missing_finalists, self.shortest_confirmation_seconds
-        if not self._affords_rounds(FEWEST_ROUNDS):
-            return 0.0
+        if not self._has_time_for(FEWEST_ROUNDS):
+            return self.late_seconds
         if missing == choice.FEWEST_FINALISTS:
             return least if self.left_seconds >= least + self._history.times.typical_seconds else 0.0
         probes_after = self._probes_after + (0 if self.affords_ablation else SIMPLER_PROBES)
@@ -238,7 +238,7 @@ class TimeBudget(time_shares.TimeShares):
         Without time for four rounds of three finalists it is 1: of all ways to spend up to 14 probes, this has the
         least regret (`benchmarks/confirmation_rounds.py`).
         """
-        if not self._affords_rounds(1):
+        if not self._has_time_for(1):
             return 0
         candidates, knee = self._candidates(MOST_FINALISTS), self._objective.knee(self._history.request.goal)
         affordable = self.confirmation_seconds / self.probe_seconds(candidates, self.round_probe_budget)
@@ -253,12 +253,13 @@ class TimeBudget(time_shares.TimeShares):
         Its probes have the shortest windows only if there is otherwise no time for enough rounds.
         """
         others, left, plans = len(candidates) - finalist_total, self.confirmation_seconds, list[ConfirmationPlan]()
+        fewest = FEWEST_ROUNDS if known or self._has_time_for(FEWEST_ROUNDS) else 1
         usual = self.round_budget_of(candidates)
         for budget in (usual, *self._this_and_smaller(usual)[-1:]):
             seconds = self.probe_seconds(candidates, budget)
             rounds = range(confirmation_rounds.USUAL_ROUNDS, FEWEST_ROUNDS, -1)
             fit = (n for n in rounds if (probe_count(finalist_total, n, others) - known) * seconds <= left)
-            plans.append(ConfirmationPlan(probe_budget=budget, rounds=next(fit, FEWEST_ROUNDS), probe_seconds=seconds))
+            plans.append(ConfirmationPlan(probe_budget=budget, rounds=next(fit, fewest), probe_seconds=seconds))
         # The shortest window may hold a single burst of a loader: fewer rounds are better, as long as they can decide.
         enough = min(confirmation_rounds.fewest_rounds(len(candidates)), SURE_ROUNDS)
         return next((one for one in plans if one.rounds >= enough), plans[-1])
@@ -270,14 +271,11 @@ class TimeBudget(time_shares.TimeShares):
     def _searching_seconds(self, budget: ProbeBudget, config: Config) -> float:
         return self._history.times.expected_seconds(budget, config, in_search=True)
 
-    def _affords_rounds(self, rounds: int) -> bool:
-        """Return whether there is time for so many rounds of the shortest confirmation.
-
-        If the baseline does not run, they are run even if they end late: an answer needs them.
-        """
-        most = self.left_seconds + self.late_seconds / 2  # the other half is for rounds that take longer
+    def _has_time_for(self, rounds: int) -> bool:
+        """Return whether so many rounds fit; always if the baseline does not run, as an answer needs them then."""
+        late = self.late_seconds / 2 if rounds > 1 else 0.0  # the other half is for rounds that take longer
         needed = self.shortest_confirmation_seconds * rounds / FEWEST_ROUNDS
-        return most >= needed or not self._history.baseline_runs
+        return self.left_seconds + late >= needed or not self._history.baseline_runs
 
     def _confirming_seconds(self, budget: ProbeBudget, rounds: int) -> float:
         """Return the seconds of so many rounds of the best so far and the baseline."""

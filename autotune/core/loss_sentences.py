@@ -3,13 +3,15 @@
 PAIRED = "{steps} paired steps at batch {batch}[ of {seeds} seeds each]"
 
 LOSSES_NOT_CHECKED = "not checked (--stability off)"
-LOSSES_FINITE = "{reference}; losses finite over {steps} optimizer steps[, {skipped} skipped by the gradient scaler]"
+LOSSES_FINITE = (
+    "{reference}; losses finite over {steps:counted optimizer step}[, {skipped} skipped by the gradient scaler]"
+)
 LOSSES_NOT_COMPARED = (
-    "losses finite over {steps} optimizer steps[, {skipped} skipped by the gradient scaler]; not compared with "
+    "losses finite over {steps:counted optimizer step}[, {skipped} skipped by the gradient scaler]; not compared with "
     "{reference} step by step"
 )
 LOSSES_NOT_CLEARED = (
-    "losses finite over {steps} optimizer steps[, {skipped} skipped by the gradient scaler]; not shown to match "
+    "losses finite over {steps:counted optimizer step}[, {skipped} skipped by the gradient scaler]; not shown to match "
     "{reference}"
 )
 LOSSES_MATCH = (

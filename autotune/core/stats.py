@@ -93,7 +93,7 @@ def clearly_slower(rates: Sequence[float], incumbent: float) -> bool:
 
 
 def probe_noise(repeats: Iterable[Sequence[float]]) -> float:
-    """Return the standard deviation of a probe as a share of its rate, from `repeats`: the rates of each configuration.
+    """Return the standard deviation of the logarithm of a rate, by `repeats`: the rates of each configuration.
 
     Few of them draw it towards the usual 3 % (docs/notes/search.md 3).
     """
@@ -106,9 +106,9 @@ def probe_noise(repeats: Iterable[Sequence[float]]) -> float:
 def difference_by_chance(noise: float, one: int = 1, other: int = 1) -> float:
     """Return the share by which the means of `one` and `other` probes of equal configurations may differ by chance.
 
-    It is one-sided at 95 % by `noise`, the standard deviation of a probe, and at least `MOST_PROBE_NOISE`.
+    It is one-sided at 95 % by `noise` (of logarithms, as `probe_noise` returns it), and at least `MOST_PROBE_NOISE`.
     """
-    return max(MOST_PROBE_NOISE, NORMAL_95 * noise * math.sqrt(1 / one + 1 / other))
+    return max(MOST_PROBE_NOISE, 1 - math.exp(-NORMAL_95 * noise * math.sqrt(1 / one + 1 / other)))
 
 
 def typical_rate(rates: Sequence[float]) -> float:

@@ -64,7 +64,7 @@ def answer_block(
     room = MOST_ANSWER_LINES - len(head) - 1 - len(above) - len(following(best, width))
     least = len(titled_lines("!", _brief(warnings[0]), width)) if warnings else 0
     own = own_lines(best, width, None if verbose else room - least)
-    advised = (*OF_TIME, *OF_OTHER_WORK) if best.undecided or is_uncompared(best) else ()
+    advised = (*OF_TIME, *OF_OTHER_WORK) if best.undecided else OF_TIME if is_uncompared(best) else ()
     room -= len(own)
     told = (
         [one.text for one in costliest_first(best.warnings)]

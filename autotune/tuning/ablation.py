@@ -38,6 +38,7 @@ from autotune.study.valid_probes import Judged
 from autotune.tuning.answering import recommendation_of
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import (
+    STAGES,
     Reversion,
     WinnerComparison,
     all_scores,
@@ -46,6 +47,7 @@ from autotune.tuning.reversions import (
     obstacle,
     probed_slowdown,
     reversions_of,
+    scores_of,
     shown_changes,
     without,
 )
@@ -89,9 +91,9 @@ def ablate(
     return new
 
 
-def _tell_dropped(context: SearchContext, rounds: _Ablation, taken: Sequence[Reversion], new: Recommendation) -> None:
+def _tell_dropped(context: SearchContext, rounds: _Ablation, changes: Sequence[Reversion], new: Recommendation) -> None:
     failure = rounds.candidates[rounds.winner].failure
-    dropped = [one for one in taken if any(new.params[name] != rounds.winner[name] for name in one.knobs)]
+    dropped = [one for one in changes if any(new.params[name] != rounds.winner[name] for name in one.knobs)]
     if failure:
         context.reporter.note(
             f"The recommendation failed when it was measured again ({failure}): another configuration is recommended."
@@ -117,8 +119,7 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
     proven = [one for one in batch if rounds.has_enough(one.config) and rounds.loses(one.config)]  # by the race
     urgent = [one for one in testable if one in batch or not first.isdisjoint(one.knobs)]
     testable.sort(key=lambda one: (one in proven, one not in urgent, slowdowns[one.config]))
-    chance = difference_by_chance(rounds.noise)  # of single probes
-    doubtful = [one for one in testable if slowdowns[one.config] <= chance and one not in batch]
+    doubtful = [one for one in testable if slowdowns[one.config] <= rounds.chance() and one not in batch]
     others = [one.config for one in testable if one not in doubtful]
     together = without(context, rounds.winner, knobs_of(doubtful))
     _run_affordable(context, rounds, [together, *others] if doubtful else others)
@@ -230,13 +231,13 @@ class _Ablation:
     def _seems_worse(self, config: Config) -> bool:
         """Return whether its mean over all probes is below the winner's by more than chance explains."""
         scores = all_scores(self._context.history)
-        own, best = scores[config], scores[self.winner]
-        return typical_rate(own) < (1 - difference_by_chance(self.noise, len(own), len(best))) * typical_rate(best)
+        own, best = (scores.get(one, []) for one in (config, self.winner))
+        return bool(own and best) and typical_rate(own) < (1 - self.chance(len(own), len(best))) * typical_rate(best)
 
-    @property
-    def noise(self) -> float:
-        """The standard deviation of a probe as a share of its rate, by all repeats in the study."""
-        return probe_noise(all_scores(self._context.history).values())
+    def chance(self, one: int = 1, other: int = 1) -> float:
+        """Return the share by which so many probes of equal configurations may differ, by repeats in the same stage."""
+        stages = [scores_of(self._context.history, stage).values() for stage in STAGES]
+        return difference_by_chance(probe_noise(itertools.chain(*stages)), one, other)
 
     def gain(self, config: Config) -> float:
         """Return the winner's score over that of `config`; 1 if it was not measured alone but dropped with others."""
@@ -266,8 +267,9 @@ class _Ablation:
         number = 1 + max((one for candidate in self.candidates.values() for one in candidate.rounds), default=-1)
         running = list(configs)
         for done in range(confirmation_rounds.GOAL_ROUNDS):
-            others = [one for one in beside if not self.has_failed(one)]
-            order = [self.winner, *running, *others][:: 1 if done % 2 == 0 else -1]
+            order = [self.winner, *running, *(one for one in beside if not self.has_failed(one))][
+                :: -1 if done % 2 else 1
+            ]
             before = resumed.round(order)
             several = done >= FEWEST_ROUNDS and sum(not self.loses(one) for one in configs) > 1
             last = self.seconds([self.winner], beside) if several else 0.0
@@ -278,14 +280,12 @@ class _Ablation:
                 self.candidates[config] = with_round(dataclasses.replace(known, is_behind=False), number + done, judged)
                 self.added |= {config} if config in running else set()
                 self.has_run = True
-            if self.has_failed(self.winner):
-                break
             running = [one for one in running if not self.has_failed(one) and not self._is_decided(one)]
-            if not running:
+            if self.has_failed(self.winner) or not running:
                 break
 
     def _is_decided(self, config: Config) -> bool:
-        return self.has_enough(config) and self.comparison.is_decided(config)
+        return self.has_enough(config) and not self.has_failed(self.winner) and self.comparison.is_decided(config)
 
     def _probe(self, config: Config) -> Judged:
         """Return a short probe: the noise is between probes, so more rounds tell more (docs/notes/timing.md 2)."""

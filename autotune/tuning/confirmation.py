@@ -194,4 +194,4 @@ def _announced(finalists: int, others: int, rounds: int) -> str:
     ]
     left = f", the slower half dropped after {' and '.join(halved)}" if halved else ""
     count = counted(finalists + others, "configuration")
-    return f"Confirming {count} in {most}{rounds} interleaved rounds of separate processes{left}"
+    return f"Confirming {count} in {most}{counted(rounds, 'interleaved round')} of separate processes{left}"

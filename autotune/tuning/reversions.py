@@ -30,6 +30,8 @@ from autotune.study.recommendation import Change
 from autotune.study.summary import ConfigSummary, Status, rounds_of
 from autotune.study.valid_probes import is_spoiled
 
+SEARCHING: tuple[Purpose, ...] = ("baseline", "search")
+STAGES: tuple[tuple[Purpose, ...], ...] = (SEARCHING, ("confirm",), ("ablation",))
 LEAST_RATIO = 1e-3  # a lower bound of 0 says as little
 
 
@@ -45,16 +47,16 @@ class Reversion:
 
 def search_scores(history: History) -> dict[Config, float]:
     """Return the mean score of each configuration that the search itself probed, corrected for drift."""
-    return {config: typical_rate(values) for config, values in _scores(history, ("baseline", "search")).items()}
+    return {config: typical_rate(values) for config, values in scores_of(history, SEARCHING).items()}
 
 
 def all_scores(history: History) -> dict[Config, list[float]]:
     """Return the scores of all probes of each configuration, those of rounds included, corrected for drift."""
-    return _scores(history, ("baseline", "search", "confirm", "ablation"))
+    return scores_of(history, [purpose for stage in STAGES for purpose in stage])
 
 
-def _scores(history: History, purposes: Collection[Purpose]) -> dict[Config, list[float]]:
-    """Return the scores without those that interference spoiled, unless it spoiled most of them.
+def scores_of(history: History, purposes: Collection[Purpose]) -> dict[Config, list[float]]:
+    """Return the scores of probes for these purposes, without those that interference spoiled unless it spoiled most.
 
     A burst of other work made a change without effect look 4.75 times as fast. It only slows down: what was spoiled and
     still is faster than all others is at least as fast.

@@ -6,7 +6,7 @@ from autotune.answer.choice import FEWEST_FINALISTS
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, GOAL_ROUNDS, probe_count
 from autotune.context.budget import TimeBudget
 from autotune.context.probe_budgets import BRIEF, LEAST
-from autotune.context.time_shares import MOST_ABLATION, MOST_LATE, MOST_RESERVED
+from autotune.context.time_shares import MOST_ABLATION, MOST_RESERVED
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget
 from autotune.study.history import History
@@ -90,15 +90,16 @@ def test_the_shortest_confirmation_is_kept_while_a_probe_can_come_before_it():
     assert short.reserve_seconds == 0.0
 
 
-@pytest.mark.parametrize(("rounds", "kept", "finalists"), [(2.1, True, 1), (1.9, False, 1), (0.9, False, 0)])
+@pytest.mark.parametrize(("rounds", "kept", "finalists"), [(2.1, True, 1), (1.6, False, 1), (0.9, False, 0)])
 def test_time_is_kept_for_two_rounds_only_and_what_is_left_may_have_one(rounds, kept, finalists):
     probes = [BASELINE, THREE[0]]
-    needed = _budget(probes, 600.0, **OFF).shortest_confirmation_seconds * rounds / FEWEST_ROUNDS
+    needed = _budget(probes, 60.0, **OFF).shortest_confirmation_seconds * rounds / FEWEST_ROUNDS
 
-    budget = _budget(probes, 600.0, elapsed=600.0 - needed + MOST_LATE * 600.0 / 2, **OFF)
+    budget = _budget(probes, 60.0, elapsed=60.0 - needed, **OFF)
 
-    assert (budget.reserve_seconds > 0) is kept
+    assert (budget.reserve_seconds > budget.late_seconds) is kept
     assert budget.finalists(5) == finalists
+    assert budget.confirmation_plan([BASELINE.config, THREE[0].config], 1).rounds == (2 if kept else 1)
 
 
 def test_no_more_than_a_share_is_kept_until_three_can_be_confirmed():

@@ -6,7 +6,15 @@ import pytest
 from scipy.special import stdtrit
 
 from autotune.core.rounds import Rounds
-from autotune.core.stats import PROBE_NOISE, clearly_slower, probe_noise, relative_half_width, student_quantile
+from autotune.core.stats import (
+    MOST_PROBE_NOISE,
+    PROBE_NOISE,
+    clearly_slower,
+    difference_by_chance,
+    probe_noise,
+    relative_half_width,
+    student_quantile,
+)
 
 
 def test_too_few_blocks_give_no_interval():
@@ -285,3 +293,17 @@ def test_the_noise_of_a_probe_is_pooled_over_configurations_and_drawn_towards_th
     many = [[chance.lognormvariate(0.0, 0.12) for _ in range(4)] for _ in range(200)]
     assert probe_noise(many) == pytest.approx(0.12, rel=0.1)
     assert PROBE_NOISE < probe_noise([[100.0, 80.0]]) < 0.1
+
+
+def test_so_many_probes_of_equals_differ_by_more_in_one_case_of_twenty():
+    chance, noise = random.Random(0), 0.1
+
+    def mean(count):
+        return sum(chance.gauss(0.0, noise) for _ in range(count)) / count
+
+    most = difference_by_chance(noise, 2, 3)
+    lower = sum(mean(2) - mean(3) < math.log(1 - most) for _ in range(20000))
+
+    assert lower / 20000 == pytest.approx(0.05, abs=0.005)
+    assert difference_by_chance(0.01) == MOST_PROBE_NOISE
+    assert difference_by_chance(5.0) < 1
