@@ -27,6 +27,7 @@ from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
 from autotune.core.stats import probe_noise
+from autotune.knobs.changes import with_environment_of
 from autotune.objectives import objective_of
 from autotune.study.summary import ConfigSummary, rounds_of
 from autotune.study.valid_probes import Judged, interference_causes, is_spoiled
@@ -105,7 +106,8 @@ def confirm_in_rounds(
     A configuration that fails is not measured again. A probe with interference, its repeat included, does not count if
     other probes of its configuration do. A probe far slower than all other rounds of its configuration is measured
     `again` (which returns None if there is no time), or left out. The slower half drops out after rounds three and six,
-    but never the baseline; if all that went on failed, those that dropped out are recalled.
+    but never the baseline; if all that went on failed, those that dropped out are recalled. After the last round
+    none drops out without which an environment variable of another one is not proven.
 
     The confirmation ends before `rounds` when it is decided, when another round `overruns` the budget by too much, or,
     after the fewest rounds, when time no longer `affords` one. A second round, without which nothing is decided, is run
@@ -148,7 +150,12 @@ def confirm_in_rounds(
         if changed is None:
             break
         candidates |= {one.config: one for one in changed}
-    return [*candidates.values()]
+    last = max((number for one in candidates.values() for number in one.rounds), default=first)
+    twins = {with_environment_of(baseline, one.config) for one in candidates.values() if not one.is_behind}
+    return [
+        replace(one, is_behind=one.is_behind and not (last in one.rounds and one.config in twins))
+        for one in candidates.values()
+    ]
 
 
 def _after_round(

@@ -24,6 +24,11 @@ def variables(config: Config, baseline: Config) -> list[str]:
     return [one.name for one in KNOBS if one.environ(config[one.name]) != one.environ(baseline[one.name])]
 
 
+def with_environment_of(baseline: Config, config: Config) -> Config:
+    """Return `config` with the environment variables that the baseline sets."""
+    return Config(values={**config.values, **{name: baseline[name] for name in variables(config, baseline)}})
+
+
 def keeps_memory(config: Config, baseline: Config) -> bool:
     """Return whether a knob that only avoids page faults differs from the baseline."""
     return any(config[name] != baseline[name] for name in keeping_knobs())

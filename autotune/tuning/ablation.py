@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from autotune import interrupts
 from autotune.answer import confirmation_rounds
+from autotune.answer.confirmation_end import SURE_ROUNDS
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, with_round
 from autotune.answer.doubtful_batch import is_taken_back
 from autotune.context.search_context import SearchContext
@@ -219,19 +220,18 @@ class _Ablation:
     def loses(self, config: Config) -> bool:
         """Return whether it cannot replace the winner: it is measurably worse, it failed, or too little is known.
 
-        Rounds that do not decide this are read together with all other probes: two rounds lack the power to show a
-        difference of 10 %.
+        One or two rounds that do not decide this are read together with all other probes: they lack the power to show a
+        difference of 10 %. More rounds count alone: the winner was chosen for its probes.
         """
         if self.has_failed(self.winner) or not self.has(config):
             return True
-        comparison = self.comparison
-        is_told = comparison.needs_rounds(config) or comparison.is_decided(config)
+        comparison, has_rounds = self.comparison, len(self.candidates[config].scores) >= SURE_ROUNDS
+        is_told = has_rounds or comparison.needs_rounds(config) or comparison.is_decided(config)
         return comparison.loses(config) or (not is_told and self._seems_worse(config))
 
     def _seems_worse(self, config: Config) -> bool:
         """Return whether its mean over all probes is below the winner's by more than chance explains."""
-        scores = all_scores(self._context.history)
-        own, best = (scores.get(one, []) for one in (config, self.winner))
+        own, best = (all_scores(self._context.history).get(one, []) for one in (config, self.winner))
         return bool(own and best) and typical_rate(own) < (1 - self.chance(len(own), len(best))) * typical_rate(best)
 
     def chance(self, one: int = 1, other: int = 1) -> float:

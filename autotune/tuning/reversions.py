@@ -1,7 +1,7 @@
 """The changes of a winner taken back, one at a time: which may be run, in which order, and what their rounds show.
 
 A change loses measurably if the winner without it scores at least 2 % less, beyond the interval of their common rounds;
-beyond 5 % in any case, because an interval that includes 0 then means too few rounds (`choice.is_tied`).
+beyond 5 % its 80 % interval is enough: one that includes 0 then often means too few rounds (`choice.is_tied`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.answer.choice import MOST_TIE, TIE
+from autotune.answer.choice import MOST_TIE, PROBABLE_CONFIDENCE, TIE
 from autotune.answer.confirmation_end import SURE_CONFIDENCE, SURE_ROUNDS
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.answer.doubtful_batch import is_taken_back, is_worth_it, least_gain
@@ -225,7 +225,8 @@ class WinnerComparison:
         if objective_of(self._request.goal).is_lower(winner, one):
             return True
         estimate, low = self._believed(one)
-        return estimate > 1 + TIE and (low > 1 or (estimate > 1 + MOST_TIE and not self.is_without_variable(config)))
+        is_probable = self.ratio(config, PROBABLE_CONFIDENCE)[1] > 1 and not self.is_without_variable(config)
+        return estimate > 1 + TIE and (low > 1 or (estimate > 1 + MOST_TIE and is_probable))
 
     def _believed(self, one: ConfigSummary) -> tuple[float, float]:
         """Return the winner's score over that of `one`, and a lower bound: by rounds, and by what page faults take.

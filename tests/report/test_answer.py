@@ -225,6 +225,17 @@ def test_that_other_work_slowed_the_search_is_said_once() -> None:
     assert all(one.text in answer_block(open_, probed(open_), width=None, verbose=True).plain for one in warnings)
 
 
+def test_a_quiet_machine_is_asked_for_where_the_next_step_is_another() -> None:
+    slowed = notice(Code.LONE_RATE_INTERFERENCE, rounds=("64×1 fp32 in 1 of 1",))
+    failed = notice(Code.ALL_TRIED, measured=3, total=3, crashed=2)
+    alone = answer(params=BASE.values, certificate=failed, **OPEN | {"warnings": (slowed,)})
+
+    told = answer_block(alone, probed(alone)).plain
+
+    assert "Find out why the others do not run" in told
+    assert "Close other work" in told.replace("\n           ", "")
+
+
 def test_what_is_recommended_while_it_is_open_claims_nothing() -> None:
     rival = msgspec.structs.replace(RIVAL, gain=1.07, gain_low=0.99, gain_high=1.16, rounds_needed=None)
     found = answer(undecided=rival, speedup=1.07, speedup_low=1.01, speedup_high=1.13)

@@ -27,7 +27,7 @@ from autotune.testing.machine import Machine
 from autotune.tuning.ablation import _Ablation, _tell_dropped, ablate
 from autotune.tuning.answering import recommendation_of
 from autotune.tuning.probing import probe_with_repeat
-from autotune.tuning.reversions import Reversion, proven, search_scores, seen_slowdown
+from autotune.tuning.reversions import Reversion, WinnerComparison, proven, search_scores, seen_slowdown
 from tests.worlds import (
     Interrupted,
     Listener,
@@ -464,6 +464,44 @@ def test_rounds_that_do_not_decide_are_read_with_the_probes_of_the_search(tmp_pa
     assert rounds.has_enough(other)
     assert not rounds.comparison.loses(other)
     assert rounds.loses(other) is loses
+
+
+@pytest.mark.parametrize(
+    ("without", "loses"), [((98.0, 97.0), True), ((98.0, 97.0, 99.0), False)], ids=["two rounds", "three rounds"]
+)
+def test_three_rounds_count_alone_for_the_winner_was_chosen_for_its_probes(tmp_path, without, loses):
+    """As seen: a fused update was kept at 1.04 (0.90 to 1.20) in rounds, because one probe without it was slow."""
+    other = config(**WINNER.values | {"channels_last": False})
+    known = [trial(measured(rate), at, "search", **one.values) for at, (one, rate) in enumerate(
+        [(WINNER, 130.0), (WINNER, 130.0), (other, 90.0), (other, 90.0)]
+    )]  # fmt: skip
+    probes = [trial(measured(rate), 4, "ablation", **other.values) for rate in without]
+    own = [trial(measured(100.0), 4, "ablation", **WINNER.values) for _ in without]
+    rounds = _Ablation(context(tmp_path, trials=[*known, *probes, *own]), (), WINNER)
+    for one, ran, rates in ((WINNER, own, [100.0] * len(own)), (other, probes, without)):
+        found = tuple(map(good, rates))
+        rounds.candidates[one] = ConfigSummary(
+            config=one, trials=tuple(ran), verdicts=found, rounds=tuple(range(len(ran)))
+        )
+
+    assert rounds.loses(other) is loses
+
+
+@pytest.mark.parametrize(
+    ("without", "loses"), [((127.0, 131.0, 159.0), False), ((120.0, 115.0, 200.0), True)], ids=["by chance", "probably"]
+)
+def test_more_than_five_per_cent_is_no_loss_where_rounds_scatter_by_far_more(without, loses):
+    """As seen: a change was kept at 1.08 (0.74 to 1.58)."""
+    other, rates = config(**WINNER.values | {"channels_last": False}), (129.0, 124.0, 220.0)
+    ran = [
+        ConfigSummary(
+            config=one, trials=(trial(measured(100.0), 0, "ablation", **one.values),) * 3,
+            verdicts=tuple(map(good, own)), rounds=(0, 1, 2),
+        )
+        for one, own in ((WINNER, rates), (other, without))
+    ]  # fmt: skip
+
+    assert WinnerComparison(ran, WINNER, study_request()).loses(other) is loses
 
 
 def test_rounds_that_others_spoiled_throughout_are_no_evidence_of_a_change(tmp_path):

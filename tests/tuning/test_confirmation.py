@@ -86,6 +86,19 @@ def test_the_plan_is_told_in_a_line(tmp_path, left, said, open_gain):
     assert confirmed[-1].config == study_request().baseline
 
 
+def test_where_only_one_round_fits_it_is_told_and_run(tmp_path):
+    listener = Listener()
+    search = _after(tmp_path, (1,), listener)
+    left = 0.8 * search.budget.shortest_confirmation_seconds
+    short = TimeBudget(search.history, 60.0, lambda: 60.0 - left, 0.0)
+
+    confirmed = confirm(dataclasses.replace(search, budget=short))
+
+    (plan,) = [note for note in listener.notes if note.startswith("Confirming")]
+    assert plan.startswith("Confirming 2 configurations in 1 interleaved round of separate processes, ")
+    assert {trial.purpose for one in confirmed for trial in one.trials} == {"confirm"}
+
+
 def test_without_time_the_one_probe_of_a_baseline_alone_stands(tmp_path):
     listener = Listener()
     search = _after(tmp_path, (), listener, 5.0)
