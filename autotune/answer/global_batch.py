@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from autotune.answer.choice import behind, choose
+from autotune.answer.choice import PROBABLE_CONFIDENCE, behind, choose
 from autotune.answer.ranking import Ranking
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
@@ -43,7 +43,9 @@ def batch_reasons(ranking: Ranking, unchanged: AtBaselineBatch | None) -> Iterat
     # The share is that of the best configuration with this batch: the winner may be slower for other reasons.
     share = max(min(scores.ratio(own, one)[0] for one in ranking.allowed) for own in {ranking.chosen, *alike})
     leads = behind(ranking.measured, scores, ranking.allowed)
-    enough = [one for one, (estimate, _) in leads.items() if estimate * (1 - knee) <= 1]
+    best = max(ranking.allowed, key=scores.typical_rate)
+    lows = {one: scores.ratio(best, one, PROBABLE_CONFIDENCE)[1] for one in leads}  # it may be behind by as little
+    enough = [one for one, (estimate, _) in leads.items() if min(estimate, lows[one]) * (1 - knee) <= 1]
     batches = [request.global_batch_size(ranking.measured[one].config) for one in enough]
     smaller = min((batch for batch in batches if before < batch < now), default=None)
     if request.baseline_assumed:
@@ -51,7 +53,9 @@ def batch_reasons(ranking: Ranking, unchanged: AtBaselineBatch | None) -> Iterat
     else:
         yield notice(Code.GLOBAL_BATCH_FREE, batch=now, share=share, smaller=smaller, before=before)
     if unchanged is not None and unchanged.params == request.baseline.values:
-        yield notice(Code.NOT_FASTER_WITH_BASELINE_BATCH, batch=before)
+        rivals = [one for one in ranking.measured if one.scores and one.config != request.baseline]
+        is_raced = any(request.global_batch_size(one.config) == before for one in rivals)
+        yield notice(Code.NOT_FASTER_WITH_BASELINE_BATCH if is_raced else Code.BASELINE_BATCH_ALONE, batch=before)
     elif unchanged is not None:
         yield notice(
             Code.FASTER_WITH_BASELINE_BATCH, batch=before, samples_per_second=unchanged.samples_per_second,

@@ -95,6 +95,7 @@ class Code(NumberedCode):
     AGREES_ELSEWHERE = "agrees-elsewhere", 222, "{speedup:.2f} times as fast on a second machine ({worker})"
     ACCUMULATION_PREDICTED = "accumulation-predicted", 223, reasons.ACCUMULATION_PREDICTED
     ACCUMULATION_MISPREDICTED = "accumulation-mispredicted", 224, reasons.ACCUMULATION_MISPREDICTED
+    BASELINE_BATCH_ALONE = "baseline-batch-alone", 225, reasons.BASELINE_BATCH_ALONE
 
     # 3xx: why a configuration was not chosen
     NOT_MEASURED_AGAIN = "not-measured-again", 301, "not re-measured"

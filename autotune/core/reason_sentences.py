@@ -51,6 +51,9 @@ FASTER_WITH_BASELINE_BATCH = (
 NOT_FASTER_WITH_BASELINE_BATCH = (
     "if you train with {batch} today: nothing that was confirmed is faster without changing it"
 )
+BASELINE_BATCH_ALONE = (
+    "if you train with {batch} today: no change was confirmed with it; search again with --global-batch {batch}"
+)
 COMPILING = (
     "compiling takes {cold_seconds:.3g} s at the start of a run[, {warm_seconds:seconds} once torch's cache has "
     "the code][; it pays after {pays_seconds:seconds}, against the fastest without it in the same rounds][; it "

@@ -34,7 +34,7 @@ MOST_WARNINGS = 3
 LONGEST_TEXT, LONGEST_NAME, LONGEST_WORTH = 240, 48, 84  # characters: a warning may quote a message of any length
 TITLES = 12  # characters before each line
 OF_GLOBAL_BATCH = (Code.GLOBAL_BATCH_UNDECLARED, Code.GLOBAL_BATCH_FREE, Code.FASTER_WITH_BASELINE_BATCH,
-                   Code.NOT_FASTER_WITH_BASELINE_BATCH)  # fmt: skip
+                   Code.NOT_FASTER_WITH_BASELINE_BATCH, Code.BASELINE_BATCH_ALONE)  # fmt: skip
 OF_TIME = (Code.NOT_CONFIRMED, Code.ONLY_BASELINE_TRIED)  # ask for a longer budget, as an open question does in minutes
 OF_OTHER_WORK = (Code.CONFIRMATION_INTERFERENCE, Code.LONE_RATE_INTERFERENCE, Code.BASELINE_RATE_INTERFERENCE,
                  Code.INTERFERENCE_THROUGHOUT, Code.RATES_SPREAD, Code.PROBES_LEFT_OUT)  # fmt: skip

@@ -152,6 +152,8 @@ SAID = [
      'accumulation over 4 micro-batches (16×4 fp32): computing predicted at 812 samples/s from micro-steps with and without an exchange, measured at 798 (1.7% less)'),
     (notice(Code.ACCUMULATION_MISPREDICTED, micro_batches=4, predicted=812.0, measured=650.0, less=0.1995),
      'accumulation over 4 micro-batches is not what micro-steps with and without an exchange predict: computing predicted at 812 samples/s, measured at 650 (20% less), so that rates which were not confirmed may be as far off'),
+    (notice(Code.BASELINE_BATCH_ALONE, batch=32),
+     'if you train with 32 today: no change was confirmed with it; search again with --global-batch 32'),
     (notice(Code.NOT_MEASURED_AGAIN),
      'not re-measured'),
     (notice(Code.FAILED, failure=NO_MEMORY), 'out of memory: tried to allocate 2 GiB'),

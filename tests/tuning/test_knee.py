@@ -44,6 +44,33 @@ def test_what_is_open_goes_to_the_larger_batch_and_the_answer_says_so():
     assert "and it is open whether 256 is enough; hold yours" in said.text
 
 
+@pytest.mark.parametrize(
+    ("larger", "smaller", "is_open"),
+    [((100, 110, 92), (86, 80, 98), True), ((100, 100.1, 99.9), (86, 86.1, 85.9), False)],
+    ids=["not surely", "surely"],
+)
+def test_a_smaller_batch_that_is_not_surely_too_slow_is_called_open(larger, smaller, is_open):
+    """As seen: "1024 reaches 100% of the fastest", and 512 was 14 % slower, not significantly."""
+    answer = _answer(_batch(512, larger), _batch(256, smaller))
+
+    assert answer.global_batch_size == 512
+    said = next(one for one in answer.reasons if one.code is Code.GLOBAL_BATCH_UNDECLARED)
+    assert ("open whether 256 is enough" in said.text) is is_open
+
+
+@pytest.mark.parametrize(
+    ("raced", "code"), [(False, Code.BASELINE_BATCH_ALONE), (True, Code.NOT_FASTER_WITH_BASELINE_BATCH)]
+)
+def test_whether_anything_was_confirmed_with_the_assumed_batch_is_told(raced, code):
+    """As seen: "nothing that was confirmed is faster" with 32, where nothing but the baseline was confirmed with it."""
+    rivals = [_candidate(config(batch_size=32, num_workers=2), (50, 50, 50))] if raced else []
+
+    answer = _answer(_batch(256, (100, 100.1, 99.9)), *rivals)
+
+    told = {Code.BASELINE_BATCH_ALONE, Code.NOT_FASTER_WITH_BASELINE_BATCH} & {one.code for one in answer.reasons}
+    assert told == {code}
+
+
 def test_of_a_default_that_is_kept_because_nothing_could_be_decided_no_share_is_told():
     wide = _answer(_batch(256, (700, 20, 900)))
 
