@@ -27,7 +27,7 @@ from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
 from autotune.core.stats import probe_noise
-from autotune.knobs.changes import with_environment_of
+from autotune.knobs.changes import with_fewer_variables
 from autotune.objectives import objective_of
 from autotune.study.summary import ConfigSummary, rounds_of
 from autotune.study.valid_probes import Judged, interference_causes, is_spoiled
@@ -121,7 +121,7 @@ def confirm_in_rounds(
     baseline, candidates = request.baseline, {one.config: one for one in finalists}
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
     fewest = fewest_rounds(len(candidates))
-    usual = max(rounds, fewest) if affords else rounds
+    usual, ran = max(rounds, fewest) if affords else rounds, list[Config]()
     for done in range(MOST_CONFIRMATION_ROUNDS if affords or rounds >= USUAL_ROUNDS else rounds):
         number = first + done
         running = [one for one in candidates.values() if not (one.failure or one.is_behind)]
@@ -133,7 +133,7 @@ def confirm_in_rounds(
         configs = [one.config for one in running][:: 1 if number % 2 == 0 else -1]
         before = resumed.round(configs) if resumed else None
         enough = done >= fewest or (done >= FEWEST_ROUNDS and _is_clear(running, baseline, request.goal, claims))
-        late = affords if before is None and (enough or done >= rounds) else None
+        late = affords if before is None and (enough or done >= max(rounds, FEWEST_ROUNDS)) else None
         if done and before is None and overruns(configs):
             fitting = _that_fit(running, request, overruns) if done < FEWEST_ROUNDS else set()
             if not fitting:
@@ -144,18 +144,16 @@ def confirm_in_rounds(
             break
         for config, judged in zip(configs, before or map(probe, configs), strict=True):
             candidates[config] = with_round(candidates[config], number, judged)
+        ran = configs
         looked = [candidates[config] for config in configs if not candidates[config].failure]
         candidates |= {one.config: one for one in without_outliers(looked, again)}
         changed = _after_round(list(candidates.values()), configs, done + 1, request)
         if changed is None:
             break
         candidates |= {one.config: one for one in changed}
-    last = max((number for one in candidates.values() for number in one.rounds), default=first)
-    twins = {with_environment_of(baseline, one.config) for one in candidates.values() if not one.is_behind}
-    return [
-        replace(one, is_behind=one.is_behind and not (last in one.rounds and one.config in twins))
-        for one in candidates.values()
-    ]
+    going = [one.config for one in candidates.values() if not one.is_behind]
+    spared = {twin for one in going for twin in with_fewer_variables(one, baseline)}.intersection(ran)
+    return [replace(one, is_behind=one.is_behind and one.config not in spared) for one in candidates.values()]
 
 
 def _after_round(

@@ -174,9 +174,9 @@ def _without_undecided_precisions(
 ) -> list[int]:  # fmt: skip
     """Return those of `allowed` whose losses match the reference's, or that gain enough to be taken without that proof.
 
-    Enough is 5 % over the best of those that match, with an interval that excludes 1. The baseline's precision is never
-    doubted. For a command, a precision that there was no time to compare is undecided, too, because a script may
-    compute differently from our loop.
+    Enough is 5 % over the best of those that match. The baseline's precision is never doubted. For a command, a
+    precision that there was no time to compare is undecided, too, because a script may compute differently from our
+    loop.
     """
     own = precision_of(request.baseline)
     open_ones = [one.values for one in losses if one.verdict == "inconclusive"]
@@ -187,8 +187,7 @@ def _without_undecided_precisions(
     if not sure:
         return list(allowed)
     best = max(sure, key=scores.typical_rate)
-    enough = [i for i in allowed if (ratio := scores.ratio(i, best))[0] > LEAST_UNMATCHED_GAIN and ratio[1] > 1]
-    return [i for i in allowed if i in sure or i in enough]
+    return [i for i in allowed if i in sure or scores.ratio(i, best)[0] > LEAST_UNMATCHED_GAIN]
 
 
 def _runner_up(candidate: ConfigSummary, ranking: Ranking) -> RunnerUp:

@@ -238,7 +238,7 @@ class TimeBudget(time_shares.TimeShares):
         Without time for four rounds of three finalists it is 1: of all ways to spend up to 14 probes, this has the
         least regret (`benchmarks/confirmation_rounds.py`).
         """
-        if not self._has_time_for(1):
+        if not (self._has_time_for(1) or self._has_time_for(FEWEST_ROUNDS)):
             return 0
         candidates, knee = self._candidates(MOST_FINALISTS), self._objective.knee(self._history.request.goal)
         affordable = self.confirmation_seconds / self.probe_seconds(candidates, self.round_probe_budget)

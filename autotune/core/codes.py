@@ -110,7 +110,7 @@ class Code(NumberedCode):
     FASTER_WITH_LARGER_BATCH = ("faster-with-larger-batch", 309,
         BETTER + ", too little for a global batch of {batch}" + MORE_MEMORY)
     FASTER_PRECISION_UNDECIDED = ("faster-precision-undecided", 310,
-        BETTER + ", not surely the {least:.0%} that a precision with undecided losses must gain" + MORE_MEMORY)
+        BETTER + ", too little for a precision whose losses are undecided (under {least:.0%})" + MORE_MEMORY)
     FASTER_OTHER_MICRO_BATCH = ("faster-other-micro-batch", 311,
         BETTER + ", not surely the {least:.0%} that a change of the batch must gain" + MORE_MEMORY)
     FASTER_BESIDE_OTHERS = ("faster-beside-others", 312,

@@ -16,6 +16,7 @@ HOPELESS_BLOCKS = 2  # measured before a probe may be given up
 WORTHLESS_RATIO = 0.98  # times the incumbent: surely slower configurations are not of interest (docs/notes/search.md 3)
 NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
 BISECTIONS = 60  # halve an interval to less than a float's precision
+PROBABLE_DEVIATIONS = 1.28  # standard errors in the half width of an 80 % interval
 HALF_WIDTH_DEVIATIONS = 1.96  # standard errors in the half width of a 95 % interval
 # Two probes of one configuration on a quiet machine, as shares of its rate: all rules take their noise from here.
 PROBE_NOISE = 0.03  # standard deviation between them, until repeats show it (docs/notes/search.md 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from autotune.core.records import Config, Value
@@ -24,9 +25,11 @@ def variables(config: Config, baseline: Config) -> list[str]:
     return [one.name for one in KNOBS if one.environ(config[one.name]) != one.environ(baseline[one.name])]
 
 
-def with_environment_of(baseline: Config, config: Config) -> Config:
-    """Return `config` with the environment variables that the baseline sets."""
-    return Config(values={**config.values, **{name: baseline[name] for name in variables(config, baseline)}})
+def with_fewer_variables(config: Config, baseline: Config) -> set[Config]:
+    """Return `config` with one or more of its environment variables as the baseline has them, in all combinations."""
+    names = variables(config, baseline)
+    taken = [some for count in range(1, len(names) + 1) for some in itertools.combinations(names, count)]
+    return {Config(values={**config.values, **{name: baseline[name] for name in some}}) for some in taken}
 
 
 def keeps_memory(config: Config, baseline: Config) -> bool:

@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from autotune import interrupts
 from autotune.answer import confirmation_rounds
-from autotune.answer.confirmation_end import SURE_ROUNDS
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, with_round
 from autotune.answer.doubtful_batch import is_taken_back
 from autotune.context.search_context import SearchContext
@@ -37,18 +36,16 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
 from autotune.study.valid_probes import Judged
 from autotune.tuning.answering import recommendation_of
+from autotune.tuning.probed_scores import STAGES, all_scores, scores_of
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import (
-    STAGES,
     Reversion,
     WinnerComparison,
-    all_scores,
     expected_slowdowns,
     knobs_of,
     obstacle,
     probed_slowdown,
     reversions_of,
-    scores_of,
     shown_changes,
     without,
 )
@@ -225,8 +222,8 @@ class _Ablation:
         """
         if self.has_failed(self.winner) or not self.has(config):
             return True
-        comparison, has_rounds = self.comparison, len(self.candidates[config].scores) >= SURE_ROUNDS
-        is_told = has_rounds or comparison.needs_rounds(config) or comparison.is_decided(config)
+        comparison = self.comparison
+        is_told = comparison.counts_alone(config) or comparison.is_decided(config)
         return comparison.loses(config) or (not is_told and self._seems_worse(config))
 
     def _seems_worse(self, config: Config) -> bool:

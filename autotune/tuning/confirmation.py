@@ -27,8 +27,8 @@ from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
 from autotune.study.valid_probes import Judged, is_crowded, is_spoiled, severity
 from autotune.tuning.finalists import check_precision, settled_finalists
+from autotune.tuning.probed_scores import search_scores
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
-from autotune.tuning.reversions import search_scores
 from autotune.tuning.simplification import preferred
 from autotune.units import counted, format_seconds
 

@@ -157,7 +157,7 @@ class SearchState:
     remaining: int  # configurations that may still be probed
     elapsed_seconds: float
     budget_seconds: float
-    reserve_seconds: float  # expected seconds of the confirmation
+    reserve_seconds: float  # kept for the confirmation and what comes before and after it, or as a margin
     next_seconds: float  # of the shortest probe that is left
     probes: int | None  # most probes of this run; None: any number
     probed: int  # in this run
@@ -175,7 +175,7 @@ def reason_to_stop(state: SearchState) -> str | None:
     needed = state.elapsed_seconds + state.next_seconds + state.reserve_seconds
     if needed > state.budget_seconds:
         kept = format_seconds(state.reserve_seconds)
-        rest = f", except for {kept} for the confirmation" if state.reserve_seconds else ""
+        rest = f", except for {kept} that are kept" if state.reserve_seconds else ""
         return f"the time budget is used up{rest}"
     since = min(probes_without_gain(state.values), state.probed)  # a resumed search gets as many probes of its own
     if since >= PATIENCE_PROBES and not any(state.values):

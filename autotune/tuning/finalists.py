@@ -27,13 +27,13 @@ from autotune.knobs.changes import BATCH_KNOBS
 from autotune.precision.arithmetic import precision_of
 from autotune.precision.stage import compare_losses, trusted_probes
 from autotune.study.summary import ConfigSummary
+from autotune.tuning.probed_scores import search_scores
 from autotune.tuning.reversions import (
     Reversion,
     expected_slowdowns,
     knobs_of,
     obstacle,
     reversions_of,
-    search_scores,
     seen_slowdown,
     without,
     without_variables,

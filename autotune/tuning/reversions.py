@@ -20,18 +20,16 @@ from autotune.context.search_context import SearchContext
 from autotune.context.step_shares import PageFaults, evident_knobs, page_faults, unproven_variables
 from autotune.core.codes import UNMEASURED, Code
 from autotune.core.notices import Notice, notice
-from autotune.core.records import Config, Purpose, StudyRequest, Value
-from autotune.core.stats import HALF_WIDTH_DEVIATIONS, typical_rate
+from autotune.core.records import Config, StudyRequest, Value
+from autotune.core.stats import HALF_WIDTH_DEVIATIONS, PROBABLE_DEVIATIONS, typical_rate
 from autotune.knobs import knob
 from autotune.knobs.changes import changes_between, variables
 from autotune.objectives import objective_of
 from autotune.study.history import History
 from autotune.study.recommendation import Change
 from autotune.study.summary import ConfigSummary, Status, rounds_of
-from autotune.study.valid_probes import is_spoiled
+from autotune.tuning.probed_scores import all_scores, search_scores
 
-SEARCHING: tuple[Purpose, ...] = ("baseline", "search")
-STAGES: tuple[tuple[Purpose, ...], ...] = (SEARCHING, ("confirm",), ("ablation",))
 LEAST_RATIO = 1e-3  # a lower bound of 0 says as little
 
 
@@ -43,33 +41,6 @@ class Reversion:
     config: Config
     untested: Notice | None = None  # why it is not run; None: it may be
     seen: float | None = None  # share of the score that single probes lost without it; None: unknown
-
-
-def search_scores(history: History) -> dict[Config, float]:
-    """Return the mean score of each configuration that the search itself probed, corrected for drift."""
-    return {config: typical_rate(values) for config, values in scores_of(history, SEARCHING).items()}
-
-
-def all_scores(history: History) -> dict[Config, list[float]]:
-    """Return the scores of all probes of each configuration, those of rounds included, corrected for drift."""
-    return scores_of(history, [purpose for stage in STAGES for purpose in stage])
-
-
-def scores_of(history: History, purposes: Collection[Purpose]) -> dict[Config, list[float]]:
-    """Return the scores of probes for these purposes, without those that interference spoiled unless it spoiled most.
-
-    A burst of other work made a change without effect look 4.75 times as fast. It only slows down: what was spoiled and
-    still is faster than all others is at least as fast.
-    """
-    of_these = [one for one in history.drift_corrected if one.trial.purpose in purposes]
-    ran = [one for one in of_these if one.verdict.feasible and one.verdict.value]
-    calm = [one for one in ran if not is_spoiled(one.trial.result)]
-    best = max((one.verdict.value or 0.0 for one in calm), default=0.0)
-    known = [one for one in ran if not is_spoiled(one.trial.result) or (one.verdict.value or 0.0) > best]
-    scores: dict[Config, list[float]] = {}
-    for trial, verdict in known if 2 * len(calm) > len(ran) else ran:
-        scores.setdefault(trial.config, []).append(verdict.value or 0.0)
-    return scores
 
 
 def own_slowdown(one: Reversion, winner: Config, scores: Mapping[Config, float]) -> float | None:
@@ -224,29 +195,34 @@ class WinnerComparison:
         winner, one = self._summaries[self._winner], self._summaries[config]
         if objective_of(self._request.goal).is_lower(winner, one):
             return True
-        estimate, low = self._believed(one)
-        is_probable = self.ratio(config, PROBABLE_CONFIDENCE)[1] > 1 and not self.is_without_variable(config)
-        return estimate > 1 + TIE and (low > 1 or (estimate > 1 + MOST_TIE and is_probable))
+        estimate, low, probable = self._believed(one)
+        is_probable = estimate > 1 + MOST_TIE and probable > 1 and not self.is_without_variable(config)
+        return estimate > 1 + TIE and (low > 1 or is_probable)
 
-    def _believed(self, one: ConfigSummary) -> tuple[float, float]:
-        """Return the winner's score over that of `one`, and a lower bound: by rounds, and by what page faults take.
+    def _believed(self, one: ConfigSummary) -> tuple[float, float, float]:
+        """Return the winner's score over that of `one`, and lower bounds at 95 and 80 %: by rounds and by page faults.
 
         Rounds count alone if they surely show no gain, also without their luck.
         """
         (estimate, low, high), luck = self.ratio(one.config), self._faults.luck(one.trials)
         if high <= (1 + TIE) * (1 - luck) or not self._spares_faults(one.config):
-            return estimate, low
+            return estimate, low, self.ratio(one.config, PROBABLE_CONFIDENCE)[1]
         error = math.log(estimate / max(low, LEAST_RATIO)) / HALF_WIDTH_DEVIATIONS
         gain, error = self._faults.gain_beside(math.log(estimate), error, luck)
-        return math.exp(gain), math.exp(gain - HALF_WIDTH_DEVIATIONS * error)
+        sure, probable = (gain - width * error for width in (HALF_WIDTH_DEVIATIONS, PROBABLE_DEVIATIONS))
+        return math.exp(gain), math.exp(sure), math.exp(probable)
 
     def _spares_faults(self, config: Config) -> bool:
         """Return whether the winner has a setting that counted page faults ask for, and `config` does not."""
         return self._faults.spared_share > 0 and any(self._winner[name] != config[name] for name in self._evident)
 
-    def needs_rounds(self, config: Config) -> bool:
-        """Return whether probes outside of rounds can never decide if it loses."""
-        return self.is_without_variable(config) or is_taken_back(self._winner, config, self._request)
+    def counts_alone(self, config: Config) -> bool:
+        """Return whether only rounds may decide if it loses: three were run, or other probes never prove that."""
+        is_batch = is_taken_back(self._winner, config, self._request)
+        return is_batch or self._met(config) >= SURE_ROUNDS or self.is_without_variable(config)
+
+    def _met(self, config: Config) -> int:
+        return self._scores.count(self._places[self._winner], self._places[config])
 
     def is_without_variable(self, config: Config) -> bool:
         """Return whether it lacks an environment variable that the winner sets."""
@@ -261,7 +237,7 @@ class WinnerComparison:
         _, low, high = self.ratio(config, SURE_CONFIDENCE)
         is_batch = is_taken_back(self._winner, config, self._request)
         least = least_gain(self._request) if is_batch else TIE
-        enough = self._scores.count(self._places[self._winner], self._places[config]) >= SURE_ROUNDS
+        enough = self._met(config) >= SURE_ROUNDS
         return low > 1 + least or (enough and high <= 1 + least)
 
     def changes(self, reversions: Sequence[Reversion], params: Mapping[str, Value]) -> tuple[Change, ...]:

@@ -29,16 +29,9 @@ from autotune.knobs.changes import changes_between, keeps_memory
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.exploration import affords_probe
 from autotune.tuning.idle_update import idle_updates
+from autotune.tuning.probed_scores import search_scores
 from autotune.tuning.probing import probe_and_tell
-from autotune.tuning.reversions import (
-    expected_slowdowns,
-    knobs_of,
-    obstacle,
-    reversions_of,
-    search_scores,
-    without,
-    without_variables,
-)
+from autotune.tuning.reversions import expected_slowdowns, knobs_of, obstacle, reversions_of, without, without_variables
 
 MOST_SIMPLER = 5  # probes of the best with fewer changes
 MOST_DOUBTFUL = 0.3  # expected slowdown without a change, above which that is not probed

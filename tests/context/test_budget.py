@@ -102,6 +102,16 @@ def test_time_is_kept_for_two_rounds_only_and_what_is_left_may_have_one(rounds, 
     assert budget.confirmation_plan([BASELINE.config, THREE[0].config], 1).rounds == (2 if kept else 1)
 
 
+def test_rounds_that_may_end_late_are_confirmed_in_a_long_search():
+    probes = [BASELINE, THREE[0]]
+    left = 0.4 * _budget(probes, 600.0, **OFF).shortest_confirmation_seconds  # less than a round takes
+
+    budget = _budget(probes, 600.0, elapsed=600.0 - left, **OFF)
+
+    assert left + budget.late_seconds / 2 > budget.shortest_confirmation_seconds
+    assert budget.finalists(5) == 1
+
+
 def test_no_more_than_a_share_is_kept_until_three_can_be_confirmed():
     few, enough = (_budget([BASELINE, *THREE[:count]], 60.0, **OFF) for count in (1, 3))
 

@@ -172,7 +172,7 @@ SAID = [
     (notice(Code.FASTER_WITH_LARGER_BATCH, share=0.03, better='faster', batch=1024),
      '3.0% faster, too little for a global batch of 1024'),
     (notice(Code.FASTER_PRECISION_UNDECIDED, share=0.04, better='faster', least=0.05),
-     '4.0% faster, not surely the 5% that a precision with undecided losses must gain'),
+     '4.0% faster, too little for a precision whose losses are undecided (under 5%)'),
     (notice(Code.FASTER_OTHER_MICRO_BATCH, share=0.04, better='faster', least=0.05),
      '4.0% faster, not surely the 5% that a change of the batch must gain'),
     (notice(Code.FASTER_BESIDE_OTHERS, share=9.0, better='faster'),

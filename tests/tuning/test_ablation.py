@@ -26,8 +26,9 @@ from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
 from autotune.tuning.ablation import _Ablation, _tell_dropped, ablate
 from autotune.tuning.answering import recommendation_of
+from autotune.tuning.probed_scores import search_scores
 from autotune.tuning.probing import probe_with_repeat
-from autotune.tuning.reversions import Reversion, WinnerComparison, proven, search_scores, seen_slowdown
+from autotune.tuning.reversions import Reversion, WinnerComparison, proven, seen_slowdown
 from tests.worlds import (
     Interrupted,
     Listener,

@@ -38,7 +38,7 @@ def test_it_ends_while_there_is_time_to_confirm(elapsed, ends):
     why = reason_to_stop(_progress(elapsed_seconds=elapsed))
 
     assert (why is not None) is ends
-    assert why is None or "80 s for the confirmation" in why
+    assert why is None or "80 s that are kept" in why
 
 
 @pytest.mark.parametrize(("idle", "ends"), [(PATIENCE_PROBES - 1, False), (PATIENCE_PROBES, True)])
