@@ -106,8 +106,8 @@ def confirm_in_rounds(
     A configuration that fails is not measured again. A probe with interference, its repeat included, does not count if
     other probes of its configuration do. A probe far slower than all other rounds of its configuration is measured
     `again` (which returns None if there is no time), or left out. The slower half drops out after rounds three and six,
-    but never the baseline; if all that went on failed, those that dropped out are recalled. After the last round
-    none drops out without which an environment variable of another one is not proven.
+    but never the baseline; if all that went on failed, those that dropped out are recalled. After the last round a
+    configuration stays against which the environment variables of another one have to be proven.
 
     The confirmation ends before `rounds` when it is decided, when another round `overruns` the budget by too much, or,
     after the fewest rounds, when time no longer `affords` one. A second round, without which nothing is decided, is run
