@@ -217,7 +217,8 @@ def test_a_disturbed_baseline_is_not_measured_again_where_it_would_leave_no_time
 
     _search(tmp_path, launcher, listener, time_budget_seconds=15, **SMALL)
 
-    assert [one.purpose for one in load_view(tmp_path).trials] == ["baseline", "search"]
+    first, *others = [one.purpose for one in load_view(tmp_path).trials]
+    assert (first, set(others)) == ("baseline", {"search"})
     assert any(note.endswith(GOES_ON) for note in listener.notes)
 
 
