@@ -53,8 +53,8 @@ def batch_reasons(ranking: Ranking, unchanged: AtBaselineBatch | None) -> Iterat
     else:
         yield notice(Code.GLOBAL_BATCH_FREE, batch=now, share=share, smaller=smaller, before=before)
     if unchanged is not None and unchanged.params == request.baseline.values:
-        rivals = [one for one in ranking.measured if one.scores and one.config != request.baseline]
-        is_raced = any(request.global_batch_size(one.config) == before for one in rivals)
+        rivals = [one.config for one in ranking.measured if one.config != request.baseline]
+        is_raced = before in map(request.global_batch_size, rivals)
         yield notice(Code.NOT_FASTER_WITH_BASELINE_BATCH if is_raced else Code.BASELINE_BATCH_ALONE, batch=before)
     elif unchanged is not None:
         yield notice(

@@ -167,7 +167,7 @@ class TimeBudget(time_shares.TimeShares):
         """The seconds that the exploration keeps for the confirmation and what comes before and after it.
 
         Without time for the shortest confirmation: a margin for probes that take longer, as single probes are compared.
-        Without time for one probe before it, while only the baseline ran: 0.0, which is of use to a later search.
+        While only the baseline ran, 0.0 if a probe would leave no time for it: later searches use what is tried then.
         """
         missing, least = self.missing_finalists, self.shortest_confirmation_seconds
         if not self._has_time_for(FEWEST_ROUNDS):
