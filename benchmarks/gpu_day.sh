@@ -5,6 +5,9 @@
 #     sh benchmarks/gpu_day.sh questions 5 --only events,kill                     of benchmarks.gpu_questions
 #     sh benchmarks/gpu_day.sh targets 9 --targets resnet50 --time-budget 150s    of benchmarks.gpu_catalogue
 #     sh benchmarks/gpu_day.sh fidelity 5 --catalogue unet --steps 500            of benchmarks.fidelity
+#     sh benchmarks/gpu_day.sh commands 5 gpt2_small --batch-size 8               profiles and searches a script as it is
+#     sh benchmarks/gpu_day.sh profile 1 benchmarks/catalogue/unet.py --verify    autotune profile
+#     sh benchmarks/gpu_day.sh knobs 9 --only unet --knob compile_mode            of benchmarks.with_and_without
 #     sh benchmarks/gpu_day.sh ranks 5 --ranks 2                                  autotune scale, autotune search --devices all, ...; not run
 #
 # From the root of the repository: a slice, its minutes, and what its command is to be told besides. Whatever comes of it
@@ -15,7 +18,7 @@
 set -u
 
 place=${PLACE:-studies/gpu}
-slice=${1:?which slice: tests, questions, targets, fidelity or ranks}
+slice=${1:?which slice: tests, questions, targets, fidelity, commands, profile, knobs or ranks}
 minutes=${2:?how many minutes it may take}
 shift 2
 python=${PYTHON:-python3}
@@ -59,6 +62,19 @@ targets)
 fidelity)
     run fidelity "$python" -m benchmarks.fidelity --device "$device" "$@"
     ;;
+commands)
+    run command-profile "$python" -m autotune profile --device "$device" --output "$place/command-profile-$now" -- \
+        "$python" benchmarks/catalogue/script.py "$@"
+    run command-search "$python" -m autotune search --device "$device" --time-budget "$((seconds / 2))s" \
+        --study "$place/command-search-$now" -- "$python" benchmarks/catalogue/script.py "$@"
+    ;;
+profile)
+    run profile "$python" -m autotune profile --device "$device" --output "$place/profile-$now" "$@"
+    ;;
+knobs)
+    run knobs "$python" -m benchmarks.with_and_without --device "$device" --folder benchmarks/catalogue --rounds 1 \
+        --loops 2 --seconds "$((seconds / 4))" --studies "$place/knobs-$now" "$@"
+    ;;
 ranks) # for machines with several GPUs: not run yet
     run scale "$python" -m autotune scale benchmarks/targets/ranks/conv.py --device "$device" --ranks 1,2 \
         --time-budget "$((seconds / 6))s" --folder "$place/scale-$now"
@@ -73,7 +89,7 @@ ranks) # for machines with several GPUs: not run yet
     run ranks "$python" -m benchmarks.communication --device "$device" --json "$place/ranks-$now.json" "$@"
     ;;
 *)
-    echo "no slice is called $slice: there are tests, questions, targets, fidelity and ranks" >&2
+    echo "no slice is called $slice: there are tests, questions, targets, fidelity, commands, profile, knobs and ranks" >&2
     exit 2
     ;;
 esac

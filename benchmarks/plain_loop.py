@@ -37,6 +37,8 @@ if __name__ == "__main__":  # what must be in place before torch is imported; ot
         os.execve(sys.executable, sys.orig_argv, {**os.environ, **own})
     if CONFIG.get("omp_wait_policy"):
         os.environ["OMP_WAIT_POLICY"] = CONFIG["omp_wait_policy"]  # read when torch loads its OpenMP
+    if CONFIG.get("allocator"):
+        os.environ["PYTORCH_ALLOC_CONF"] = f"{CONFIG['allocator']}:True"
 
 import torch  # noqa: E402
 
@@ -65,8 +67,14 @@ def main(path: str, config: dict, seconds: float, steps: int, limit_bytes: int, 
     if hasattr(target, "setup"):
         target.setup()
     model = target.model().to(device).train()
-    if config.get("activation_checkpointing"):
+    if policy := config.get("activation_checkpointing"):
+        if policy is not True:
+            raise SystemExit(
+                f"checkpointing {policy}: no line of torch does that, only whole models are checkpointed here"
+            )
         model.gradient_checkpointing_enable({"use_reentrant": False})  # as Hugging Face models offer it
+    if config.get("activation_memory_budget"):
+        torch._functorch.config.activation_memory_budget = config["activation_memory_budget"]
     if config.get("channels_last"):
         model = model.to(memory_format=torch.channels_last)
     optimizer = target.optimizer(model.parameters())

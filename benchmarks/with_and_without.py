@@ -1,6 +1,7 @@
 """What knobs are worth to a search: with them and without, in turn, and their answers in a plain loop, in turn.
 
     python -m benchmarks.with_and_without [--knob malloc=none,glibc] [--knob fused_optimizer] [--only resnet]
+    python -m benchmarks.with_and_without --device cuda --folder benchmarks/catalogue --only unet --knob compile_mode
 
 With: each knob may take the values that are listed, or what is offered by default. Without: each is held at its
 default. Each search is a process of its own with the same time budget. The answers, and the baseline, are then trained
@@ -27,13 +28,13 @@ from autotune.knobs.parsing import option
 from benchmarks.fidelity import trained
 from benchmarks.surfaces.words import described, heading, here, row
 
-TARGETS = Path("benchmarks/targets")
-
 
 def searched(target: Path, study: Path, seconds: int, *options: str) -> autotune.Recommendation:
     """The answer of one search."""
     words = [sys.executable, "-m", "autotune", "search", str(target), "-t", f"{seconds}s", "--study", str(study), "-q"]
-    subprocess.run([*words, *options], stdout=subprocess.DEVNULL, check=False)
+    ended = subprocess.run([*words, *options], capture_output=True, text=True, check=False)
+    if ended.returncode:
+        print(ended.stdout, ended.stderr, file=sys.stderr)
     return autotune.load_result(study)
 
 
@@ -50,13 +51,18 @@ def main() -> None:
     parser.add_argument(
         "--knob", action="append", metavar="NAME[=VALUE,...]", help="may be repeated; left out: malloc=none,glibc"
     )
+    parser.add_argument("--folder", type=Path, default="benchmarks/targets", help="of the targets")
     parser.add_argument("--only", default="resnet,masked_lm,tabular,jpeg_cnn")
+    parser.add_argument("--baseline", help="as autotune search takes it [default: what each target declares]")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=int, default=45, help="of each search")
     parser.add_argument("--rounds", type=int, default=2, help="of searches")
+    parser.add_argument("--studies", type=Path, help="a folder for the searches [default: they are not kept]")
     parser.add_argument("--loops", type=int, default=3, help="rounds of plain loops")
     options = parser.parse_args()
-    plain = argparse.Namespace(seconds=3, steps=5, device="cpu")
-    offered, held = list[str](), list[str]()
+    plain = argparse.Namespace(seconds=3, steps=5, device=options.device)
+    common = ["--device", options.device, *(["--baseline", options.baseline] if options.baseline else [])]
+    offered, held = list(common), list(common)
     for asked in options.knob or ["malloc=none,glibc"]:
         name, _, values = asked.partition("=")
         limit = option(knob(name).alias)
@@ -64,14 +70,15 @@ def main() -> None:
         held += ["--fix", f"{knob(name).alias}={str(knob(name).default).lower()}"]
     ways = {"with": offered, "without": held}
     print(f"{here()}; searches of {options.seconds} s")
-    print(f"with: {' '.join(offered) or 'what is offered'}; without: {' '.join(held)}\n")
+    print(f"with: {' '.join(offered)}; without: {' '.join(held)}\n")
     print(heading("target", "answer with", "without", "with / without", "with / baseline", "probes"))
     for name in options.only.split(","):
-        target = TARGETS / f"{name}.py"
+        target = options.folder / f"{name}.py"
         for number in range(options.rounds):
-            with tempfile.TemporaryDirectory() as folder:
+            with tempfile.TemporaryDirectory() as temporary:
+                studies = (options.studies or Path(temporary)) / f"{name}-{number}"
                 order = list(ways) if number % 2 == 0 else list(reversed(ways))
-                found = {way: searched(target, Path(folder) / way, options.seconds, *ways[way]) for way in order}
+                found = {way: searched(target, studies / way, options.seconds, *ways[way]) for way in order}
             loops = {way: best.params for way, best in found.items()} | {"baseline": found["with"].baseline}
             rates: dict[str, list[float]] = {way: [] for way in loops}
             for turn in range(options.loops):

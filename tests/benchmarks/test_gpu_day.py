@@ -16,7 +16,7 @@ STUBBORN = "#!/bin/sh\necho begun\nsleep 60\necho ended\n"
 
 def day(tmp_path, *words, python=sys.executable):
     """One call as from the root of the repository; what it says, and its exit status."""
-    environ = {"PLACE": "gpu", "ARCHIVE": "gpu.tar.gz", "PYTHON": str(python), "DEVICE": "cpu"}
+    environ = {"PLACE": "gpu", "ARCHIVE": "gpu.tar.gz", "PYTHON": str(python), "DEVICE": "cpu", "CATALOGUE_SMALL": "1"}
     (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
     ended = subprocess.run(
         ("sh", "benchmarks/gpu_day.sh", *words),
@@ -72,7 +72,7 @@ def test_a_slice_that_is_none_is_refused_with_those_there_are(tmp_path):
     told, status = day(tmp_path, "nonsense", "1")
 
     assert status == 2
-    assert "there are tests, questions, targets, fidelity and ranks" in told
+    assert "there are tests, questions, targets, fidelity, commands, profile, knobs and ranks" in told
 
 
 @pytest.mark.parametrize(
@@ -97,3 +97,27 @@ def test_the_slice_of_ranks_scales_searches_and_times_their_exchange(tmp_path):
     for said in ("Racing 2 contestants", "2 ranks (gloo)", "global batch 32, of 2 ranks", "=== ranks, "):
         assert said in told, said
     assert "usage:" not in told
+
+
+def test_the_slice_of_commands_profiles_and_searches_a_script_as_it_is(tmp_path):
+    told, status = day(tmp_path, "commands", "1.5", "tabular_mlp", "--batch-size", "64")
+
+    assert status == 0, told
+    for said in (" a step of 64 samples, ", "=== command-search, ", "global batch 64", "  Settings  "):
+        assert said in told, said
+
+
+def test_the_slice_of_a_profile_leaves_its_page(tmp_path):
+    told, status = day(tmp_path, "profile", "2", "benchmarks/catalogue/tabular_mlp.py")
+
+    assert status == 0, told
+    assert "profile.html" in packed(tmp_path)
+
+
+def test_the_slice_of_knobs_tells_what_they_gain_in_a_plain_loop(tmp_path):
+    told, status = day(
+        tmp_path, "knobs", "2", "--only", "tabular_mlp", "--baseline", "batch=64", "--knob", "allocator=none"
+    )
+
+    assert status == 0, told
+    assert "| tabular_mlp | " in told
