@@ -79,6 +79,10 @@ def main() -> None:
                 studies = (options.studies or Path(temporary)) / f"{name}-{number}"
                 order = list(ways) if number % 2 == 0 else list(reversed(ways))
                 found = {way: searched(target, studies / way, options.seconds, *ways[way]) for way in order}
+            for way, best in found.items():  # training them may be interrupted
+                print(
+                    f"{name}, {way}: {described(best.params)}, {best.samples_per_second:.4g} samples/s", file=sys.stderr
+                )
             loops = {way: best.params for way, best in found.items()} | {"baseline": found["with"].baseline}
             rates: dict[str, list[float]] = {way: [] for way in loops}
             for turn in range(options.loops):
