@@ -82,6 +82,12 @@ MENDED = {  # training -> what is written, and what instead; without those that 
     "slow_samples": ("index % 32 == 0", "index % 32 == 32"),
     "sorts_the_history": ("    running_median()\n", ""),
     "starts_a_process": ("    memory_in_use()\n", ""),
+    "takes_rows_one_by_one": (
+        "        return self.rows[index], self.targets[index]\n",
+        "        return self.rows[index], self.targets[index]\n\n"
+        "    def __getitems__(self, indices):\n        return [self.rows[indices], self.targets[indices]]\n\n\n"
+        "def collate(batch):\n    return batch\n",
+    ),
     "tensor_in_every_step": ("torch.tensor(WEIGHTS)", "torch.ones(7)"),
     "trains_two_networks": (
         "    loss = F.softplus(-model.critic(made)).mean()\n    generator.backward(loss)  # planted\n",

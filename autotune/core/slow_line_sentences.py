@@ -169,6 +169,11 @@ SLOW_LINE_TEXTS: Mapping[str, SlowLineText] = {
         "torch.from_numpy shares an array, torch.stack copies once; or loader workers share it",
         _ANOTHER_DATASET,
     ),
+    "one by one": SlowLineText(
+        "{what} is indexed sample by sample, {count:times} a step, and gives the same batch at once",
+        "DataLoader(dataset, batch_size=None, sampler=BatchSampler(RandomSampler(dataset), batch_size, "
+        "drop_last=True))",
+    ),
     "order": SlowLineText(
         "samples that take up to {ratio:.0f} times the median, such as index {what}: ready batches wait",
         "DataLoader(in_order=False), about that much by their times: batches come as they are ready",

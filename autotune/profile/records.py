@@ -56,6 +56,7 @@ Slowness = Literal[
     "loading",  # the user's own code for samples and batches, which the step waits for
     "rereading",  # the same, where it reads one file again and again
     "joining",  # the same, where it copies arrays or tensors into new ones
+    "one by one",  # samples that a DataLoader joins, where one indexing gives the same batch
     "order",  # a slow sample holds up batches of other workers that are ready
     "tail",  # few samples of the dataset that take many times as long as the others
 ]

@@ -69,13 +69,13 @@ def _with_line(warning: Notice, result: ProfileResult) -> Notice:
 def slow_lines(result: ProfileResult, wait_share: float) -> tuple[Notice, ...]:
     """Return the two most expensive slow lines that take a twentieth of a step or more.
 
-    `wait_share` is that of a recommended step. Slow samples do not matter if it does not wait for them.
+    `wait_share` is that of a recommended step. Loading does not matter if it does not wait for it.
     """
     least = LEAST_LINE_SHARE * result.seconds
     told = [
         one
         for one in expensive_lines(result)
-        if one.seconds >= least and not (one.kind == "tail" and wait_share < LEAST_LINE_SHARE)
+        if one.seconds >= least and not (one.kind in ("tail", "one by one") and wait_share < LEAST_LINE_SHARE)
     ]
     most_expensive = sorted(told, key=lambda one: one.seconds, reverse=True)[:MOST_SLOW_LINES]
     return tuple(_notice(one, result.seconds) for one in most_expensive)

@@ -184,6 +184,24 @@ def test_batches_that_wait_for_their_turn_are_tried_out_of_order(tmp_path):
     assert found["order"].gain.gives_up == "the order of samples"
 
 
+def test_samples_are_tried_at_once_in_this_process_and_not_in_workers(tmp_path):
+    text = (
+        HEAD
+        + """
+def model(): return nn.Linear(4, 1)
+def dataset(): return torch.utils.data.TensorDataset(torch.randn(4096, 4), torch.randn(4096, 1))
+def loss(model, batch): return nn.functional.mse_loss(model(batch[0]), batch[1])
+"""
+    )
+
+    here = tried_kinds(tmp_path, text, values={"batch_size": 512})
+    in_workers = tried_kinds(tmp_path, text, values={"batch_size": 512, "num_workers": 1})
+
+    assert here["one by one"].gain.same_losses
+    assert here["one by one"].gain.low > 0
+    assert in_workers["one by one"].unverified == "loader workers, which are other processes, take the samples"
+
+
 def test_what_was_measured_is_one_clause():
     gain = MeasuredGain(seconds=0.0341, low=0.033, high=0.0352, same_losses=True)
 

@@ -45,6 +45,7 @@ PLANTED = {
     "slow_samples": "tail",
     "sorts_the_history": "python",
     "starts_a_process": "waiting",
+    "takes_rows_one_by_one": "one by one",
     "tensor_in_every_step": "host tensor",
     "trains_two_networks": "unused",
     "untrained_parameters": "untrained",

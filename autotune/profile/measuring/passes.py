@@ -19,6 +19,7 @@ from torch import nn
 
 from autotune.child import device as devices
 from autotune.profile.judge import expensive_lines
+from autotune.profile.measuring.at_once import one_by_one
 from autotune.profile.measuring.line_passes import FromTheStart, LinePasses, Passing
 from autotune.profile.measuring.loading import LoadedLines
 from autotune.profile.measuring.memory_history import MemoryHistory
@@ -32,6 +33,7 @@ from autotune.profile.measuring.verify import Verifying
 from autotune.profile.measuring.without import Without
 from autotune.profile.measuring.work_pass import WorkPass
 from autotune.profile.records import ProfileRequest, ProfileResult, SlowLine
+from autotune.targets.data import Epochs
 from autotune.targets.loop import Training
 from autotune.targets.ranks import world
 
@@ -140,6 +142,11 @@ class OurLoopPasses(LinePasses):
         if (tail := self.samples.result(result.samples, waiting, result.seconds)) is not None:
             loading = _without_tail(loading, self.samples.tail_seconds)
             self._add(tail)
+        loader = self._source.loader if isinstance(self._source, Epochs) else None
+        singly = one_by_one(loader, result.samples, waiting, result.seconds) if loader else None
+        if singly is not None:
+            loading = [one for one in loading if _function(one) != _function(singly)]
+            self._add(singly)
         self._add(*loading)
 
     def _timing(self, is_on: bool) -> None:
@@ -188,6 +195,12 @@ class OurLoopPasses(LinePasses):
         self._found = replace(
             self._found, slow_lines=tuple(after if one is before else one for one in self._found.slow_lines)
         )
+
+
+def _function(one: SlowLine) -> tuple[str, str]:
+    """Return the file and the function of a line."""
+    place, _, function = one.place.partition(" in ")
+    return place.rpartition(":")[0], function
 
 
 def _without_tail(loading: list[SlowLine], tail_seconds: float) -> list[SlowLine]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from torch.utils.data import IterableDataset, Subset
 from autotune.machine.interference import run_queue_wait
 from autotune.profile.measuring.loader_order import PREFETCH, step_seconds
 from autotune.profile.measuring.stopwatch import replaced
-from autotune.profile.measuring.user_lines import UserLine, owner, slow_line
+from autotune.profile.measuring.user_lines import line_of, slow_line
 from autotune.profile.records import SlowLine, Slowness
 from autotune.targets.data import Epochs, Source
 from autotune.targets.peek import random_state_kept, some_keys
@@ -52,6 +53,7 @@ class Samples:
         read: Any = getattr(kind, "__getitem__", None)
         is_here = self._dataset is not None and self._loader is not None and not self._loader.num_workers
 
+        @functools.wraps(read)
         def timed(dataset: Any, index: Any) -> Any:
             began = time.perf_counter()
             sample = read(dataset, index)
@@ -89,9 +91,7 @@ class Samples:
         gain = self.tail_seconds = min(count * excess, waiting)
         if self._loader is not None and self._loader.num_workers > 1:
             gain, kind = self._beside_others(round(samples), usual, waiting, step)
-        code = getattr(getattr(type(self._dataset), "__getitem__", None), "__code__", None)
-        line = UserLine.of(code, code.co_firstlineno) if code and owner(code.co_filename) == "user" else None
-        return slow_line(kind, line, str(index), count, gain, longest / usual)
+        return slow_line(kind, line_of(type(self._dataset).__getitem__), str(index), count, gain, longest / usual)
 
     def _beside_others(self, samples: int, most: float, waiting: float, step: float) -> tuple[float, Slowness]:
         """Simulate the workers, and return what steps gain, and by what.

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from torch.utils.data import DataLoader
 
 from autotune.core.slow_line_sentences import SLOW_LINE_TEXTS
+from autotune.profile.measuring.at_once import fetching_at_once
 from autotune.profile.measuring.comparison import LeavingOut, again, compare, gained, median_interval
 from autotune.profile.measuring.replay import Replay, StepsGiven
 from autotune.profile.measuring.stubs import Stub, gives_up, left_out, out_of_order
@@ -63,6 +64,8 @@ class Verifying:
             return (yield from self._try_order(one, self._loader))
         if why := SLOW_LINE_TEXTS[one.kind].untried or self._why_not:
             return replace(one, unverified=why)
+        if one.kind == "one by one":
+            return (yield from self._try_at_once(one, usual))
         if (known := self._without.way(one)) is not None:
             with self._without.watched():
                 return (yield from self._try_alike(one, known, usual))
@@ -89,6 +92,12 @@ class Verifying:
             return replace(one, unverified=why)
         seconds = (yield from compare(leave_out, self._training.plan.device, self._most_seconds)).seconds
         return replace(one, gain=self._gain(one, seconds, same_losses=True))
+
+    def _try_at_once(self, one: SlowLine, usual: StepsGiven) -> Tried:
+        if self._loader is None or self._loader.num_workers:
+            return replace(one, unverified="loader workers, which are other processes, take the samples")
+        with fetching_at_once() as leave_out:
+            return (yield from self._try_alike(one, leave_out, usual))
 
     def _try_order(self, one: SlowLine, loader: DataLoader[object]) -> Tried:
         """Batches in any order: many steps at a time, for workers have some ready."""

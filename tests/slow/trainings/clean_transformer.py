@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
-from torch.utils.data import TensorDataset
+from usual import Rows
 
 
 class Block(nn.Module):
@@ -38,7 +38,7 @@ def model():
 
 def dataset():
     tokens = torch.randint(500, (1024, 65))
-    return TensorDataset(tokens[:, :-1], tokens[:, 1:])
+    return Rows(tokens[:, :-1], tokens[:, 1:])
 
 
 def loss(model, batch):

@@ -1,0 +1,106 @@
+"""Samples that a DataLoader takes one by one and joins, where `dataset[indices]` gives the same batch at once.
+
+one by one   collate_fn([dataset[3], dataset[9], ...])      a call and a copy for each sample
+at once      dataset[[3, 9, ...]]                           one indexing for each tensor of a `TensorDataset`
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, Subset, default_convert
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+from autotune.machine.host import usable_cores
+from autotune.profile.measuring.stopwatch import replaced
+from autotune.profile.measuring.user_lines import line_of, slow_line
+from autotune.profile.records import SlowLine
+from autotune.targets.peek import random_state_kept, some_keys
+
+AT_ONCE_ROUNDS = 20  # of both ways in turn; the shortest counts, because other work only makes them longer
+MOST_AT_ONCE_SECONDS = 0.5  # of all rounds, but for the first
+
+
+def one_by_one(loader: DataLoader[Any], samples: float, waiting: float, step: float) -> SlowLine | None:
+    """Return what a step of so many samples loses by taking them one by one; None: nothing, or they have to be.
+
+    `waiting` and `step` are seconds. Calls the user's `__getitem__` with a list, which may raise anything.
+    """
+    dataset: Any = loader.dataset
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    if isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitems__") or not loader.batch_size:
+        return None
+    with random_state_kept():
+        keys = some_keys(loader, loader.batch_size)
+        try:
+            together = _at_once(loader.dataset, keys)
+            is_same = _alike(together, _joined(loader, keys))
+        except Exception:  # the user's: most datasets take one index
+            return None
+        if not is_same:  # it draws at random, for example
+            return None
+        singly, at_once = _seconds(lambda: _joined(loader, keys), lambda: _at_once(loader.dataset, keys))
+    batches, beside = samples / len(keys), step - waiting
+    if not loader.num_workers:
+        gain = (singly - at_once) * batches
+    else:
+        workers = min(loader.num_workers, usable_cores())
+        late, later = (max(0.0, one * batches / workers - beside) for one in (at_once, singly))
+        gain = later - late
+    name, line = type(dataset).__name__, line_of(type(dataset).__getitem__)
+    return slow_line("one by one", line, name, samples, min(max(gain, 0.0), waiting))
+
+
+@contextmanager
+def fetching_at_once() -> Iterator[Callable[[bool], None]]:
+    """Yield what lets DataLoaders of this process take batches at once, or sample by sample again."""
+    fetch: Any = _MapDatasetFetcher.fetch
+    is_on = False
+
+    def switch(is_without: bool) -> None:
+        nonlocal is_on
+        is_on = is_without
+
+    def fetching(fetcher: Any, indices: Any) -> Any:
+        return _at_once(fetcher.dataset, indices) if is_on and fetcher.auto_collation else fetch(fetcher, indices)
+
+    with replaced(_MapDatasetFetcher, "fetch", fetching):
+        yield switch
+
+
+def _at_once(dataset: Any, keys: list[Any]) -> Any:
+    """Return what a DataLoader without a batch size makes of a list of indices."""
+    return default_convert(dataset[keys])  # type: ignore[no-untyped-call]
+
+
+def _joined(loader: DataLoader[Any], keys: list[Any]) -> Any:
+    return loader.collate_fn([loader.dataset[key] for key in keys])
+
+
+def _seconds(*ways: Callable[[], Any]) -> list[float]:
+    """Return the shortest time of each."""
+    shortest, ends = [float("inf")] * len(ways), time.perf_counter() + MOST_AT_ONCE_SECONDS
+    for _ in range(AT_ONCE_ROUNDS):
+        for number, way in enumerate(ways):
+            began = time.perf_counter()
+            way()
+            shortest[number] = min(shortest[number], time.perf_counter() - began)
+        if time.perf_counter() > ends:
+            break
+    return shortest
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether two batches are the same to a loss: a list of tensors stands for a tuple of them."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return False
