@@ -48,7 +48,7 @@ case $slice in
 tests)
     run machine sh -c 'nvidia-smi; nproc; free -g; df -h . /dev/shm'
     run doctor "$python" -m autotune doctor --device "$device"
-    run tests "$python" -m pytest tests/gpu -rs --durations=5 --basetemp "$place/tests" \
+    run tests "$python" -m pytest tests/gpu -rs --force-reruns 0 --durations=5 --basetemp "$place/tests" \
         -o tmp_path_retention_policy=failed "$@"
     ;;
 questions)

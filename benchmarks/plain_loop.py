@@ -135,7 +135,7 @@ def compiled(model, mode: str | None):
 def limit_memory(limit_bytes: int, device: str) -> None:
     if device.startswith("cuda"):
         total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), torch.device(device).index)
         return
     torch.ones(1 << 20).mul_(2).sum()  # OpenMP aborts if its threads find no memory for their stacks
     # RLIMIT_DATA counts what is mapped and not touched; that and stacks to come are granted besides, as to a probe.

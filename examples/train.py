@@ -26,15 +26,18 @@ def main() -> None:
     options = parser.parse_args()
 
     torch.manual_seed(options.seed)
-    model = digits_cnn.model()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = digits_cnn.model().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     loader = DataLoader(
         digits_cnn.dataset(), batch_size=options.batch_size, shuffle=True, num_workers=options.workers, drop_last=True
     )
-    images, classes = next(iter(DataLoader(digits_cnn.validation(), batch_size=digits_cnn.HELD_OUT)))
+    held_out = next(iter(DataLoader(digits_cnn.validation(), batch_size=digits_cnn.HELD_OUT)))
+    images, classes = [tensor.to(device) for tensor in held_out]
     for epoch in range(options.epochs):
         for number, batch in enumerate(loader, 1):
-            with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
+            batch = [tensor.to(device) for tensor in batch]
+            with torch.autocast(device, torch.bfloat16, enabled=options.bf16):
                 loss = digits_cnn.loss(model, batch) / options.accum
             loss.backward()
             if number % options.accum == 0:

@@ -92,7 +92,8 @@ def memory_share(device: str) -> float | None:
         if torch.cuda.memory_stats(device).get("num_ooms", 0):
             return 1.0
         free, total = torch.cuda.mem_get_info(device)
-        allowed = total * torch.cuda.get_per_process_memory_fraction(device)
+        index = torch.device(device).index  # of "cuda", which is refused here, none: the current one
+        allowed = total * torch.cuda.get_per_process_memory_fraction(index)
         return float(max(1 - free / total, torch.cuda.memory_reserved(device) / allowed))
     except (RuntimeError, AssertionError):
         return None  # the context is broken, or there is no such device

@@ -137,7 +137,8 @@ def _error(
     """Return the error for what `ended`; if memory ran out, `again` is done once more, to see what took it."""
     is_memory, smaller = ended.outcome.out_of_memory, _smaller_batch(named.target, asked)
     if is_memory and again is not None:
-        ended = with_sites(ended, again, launcher, folder.parent)
+        kept = structs.replace(again, output=None if output is None else str(output.resolve()))
+        ended = with_sites(ended, kept, launcher, folder.parent)
     error = error_of_profile(named.label, ended, _log(folder), smaller, _keep_log(folder, output))
     if not is_memory:
         return error

@@ -55,5 +55,13 @@ def float32_check_lines(device: str) -> list[CheckLine]:
     """Return a line of `check` on whether float32 products and convolutions use TF32; none on a device without TF32."""
     if not device.startswith("cuda") or torch.cuda.get_device_capability(device)[0] < LEAST_CAPABILITY:
         return []
-    words = state(products=has_tf32_products(), convolutions=torch.backends.cudnn.allow_tf32)
+    words = state(products=has_tf32_products(), convolutions=_has_tf32_convolutions())
     return [CheckLine(name="float32", text=words)]
+
+
+def _has_tf32_convolutions() -> bool:
+    cudnn: Any = torch.backends.cudnn
+    try:
+        return bool(cudnn.allow_tf32)
+    except RuntimeError:  # torch 2.11 to 2.13, if the newer switches of convolutions and recurrent layers differ
+        return str(cudnn.conv.fp32_precision) == "tf32"

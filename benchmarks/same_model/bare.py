@@ -15,15 +15,17 @@ parser.add_argument("--bf16", action="store_true")
 parser.add_argument("--workers", type=int, default=0)
 asked = parser.parse_args()
 
-model = Net()
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = Net().to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
 loader = DataLoader(
     Crops(), asked.batch_size, shuffle=True, drop_last=True, num_workers=asked.workers,
     persistent_workers=asked.workers > 0,
 )  # fmt: skip
-half = torch.autocast("cpu", torch.bfloat16) if asked.bf16 else contextlib.nullcontext()
+half = torch.autocast(device, torch.bfloat16) if asked.bf16 else contextlib.nullcontext()
 batches = (batch for _ in itertools.count() for batch in loader)
 for micro_batches, batch in enumerate(batches, 1):
+    batch = {name: tensor.to(device) for name, tensor in batch.items()}
     with half:
         loss = model(**batch)["loss"] / asked.accum
     loss.backward()

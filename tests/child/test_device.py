@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.cuda._utils import _get_device_index
 
 from autotune.child import device as devices
 from autotune.child.memory import MemoryMeter, memory_share
@@ -61,18 +62,34 @@ def test_neither_the_cpu_nor_a_card_that_is_not_there_becomes_current(made_curre
 def test_a_card_is_full_where_nothing_more_could_be_had(
     monkeypatch: pytest.MonkeyPatch, refused: int, free: int, reserved: int, fraction: float, is_full: bool
 ) -> None:
-    for name, answer in {
-        "memory_stats": {"num_ooms": refused},
-        "mem_get_info": (free * GIB, 80 * GIB),
-        "memory_reserved": reserved * GIB,
-        "get_per_process_memory_fraction": fraction,
-    }.items():
-        monkeypatch.setattr(torch.cuda, name, lambda device, answer=answer: answer)
+    of_a_card(monkeypatch, refused=refused, free=free, reserved=reserved, fraction=fraction)
 
     share = memory_share("cuda:0")
 
     assert share is not None
     assert (share > NEAR_LIMIT) is is_full
+
+
+def of_a_card(monkeypatch: pytest.MonkeyPatch, *, refused: int, free: int, reserved: int, fraction: float) -> None:
+    for name, answer in {
+        "memory_stats": {"num_ooms": refused},
+        "mem_get_info": (free * GIB, 80 * GIB),
+        "memory_reserved": reserved * GIB,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, answer=answer: answer)
+
+    def limit_of(device: str | int | None) -> float:
+        if device is not None:
+            _get_device_index(device)  # as torch does, which refuses "cuda"
+        return fraction
+
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", limit_of)
+
+
+def test_a_card_without_a_number_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_a_card(monkeypatch, refused=0, free=40, reserved=5, fraction=1.0)
+
+    assert memory_share("cuda") == 0.5
 
 
 @pytest.fixture

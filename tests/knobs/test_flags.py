@@ -111,6 +111,21 @@ def test_tf32_is_set_by_the_one_call_that_all_readers_understand(torchs_own):
     assert torch.backends.cuda.matmul.allow_tf32
 
 
+@pytest.mark.parametrize(("newer", "word"), [("ieee", "strict float32"), ("tf32", "convolutions in TF32")])
+def test_the_newer_switch_of_convolutions_alone_is_understood(torchs_own, monkeypatch, newer, word):
+    """`torch.backends.cudnn.allow_tf32` cannot be read then."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    convolutions = torch.backends.cudnn.conv
+    before, convolutions.fp32_precision = convolutions.fp32_precision, newer
+    rnn, torch.backends.cudnn.rnn.fp32_precision = torch.backends.cudnn.rnn.fp32_precision, "none"
+    try:
+        (line,) = switches.float32_check_lines("cuda")
+    finally:
+        convolutions.fp32_precision, torch.backends.cudnn.rnn.fp32_precision = before, rnn
+
+    assert word in line.text
+
+
 @pytest.mark.parametrize("one", [one for one in KNOBS if isinstance(one, TorchSwitch)], ids=lambda one: one.name)
 def test_a_switch_that_stands_on_is_seen_where_its_device_is_used(torchs_own, monkeypatch, one):
     assert one.seen(Observed(**switches.standing([]))) == (), "no CUDA here"

@@ -6,7 +6,9 @@ from autotune.core.results import Failure, Outcome
 from autotune.errors import EnvironmentUnfit
 from autotune.failures.log_excerpt import MOST_EXCERPT_LINES, excerpt, stopped_at
 from autotune.profile.failed import error_of_profile
-from autotune.profile.records import ProfileResult
+from autotune.profile.memory_run import with_sites
+from autotune.profile.records import ProfileRequest, ProfileResult
+from tests.worlds import config
 
 # Of `autotune profile -- torchrun --nproc-per-node 2 train.py` whose rank 1 was killed (torch 2.13), shortened.
 TORCHRUN = """\
@@ -51,12 +53,27 @@ Current thread 0x00007fc79b256b80 (most recent call first):
 Extension modules: msgspec._core, numpy.linalg (total: 2)
 """
 KILLED = "killed by SIGKILL, not by autotune: by a person, a scheduler or the kernel's OOM killer"
+OUT_OF_MEMORY = ProfileResult(
+    outcome=Outcome.OOM_DEVICE, failure=Failure(phase="measure", message="CUDA out of memory", evidence="its text")
+)
 SMALLER = "a smaller batch: --config batch=16"
 
 
 def error(outcome, message, evidence, log="", phase="measure", **more):
     failure = Failure(phase=phase, message=message, evidence=evidence, traceback="whole log", **more)
     return error_of_profile("model.py", ProfileResult(outcome=outcome, failure=failure), log, SMALLER, None)
+
+
+def test_what_is_repeated_because_memory_ran_out_may_leave_a_snapshot_in_the_output(tmp_path):
+    asked, repeated = ProfileRequest(target="-- python train.py", config=config(), device="cuda", output="o"), []
+
+    class Repeating:
+        def run(self, request, folder):
+            repeated.append(request)
+            return OUT_OF_MEMORY
+
+    assert with_sites(OUT_OF_MEMORY, asked, Repeating(), tmp_path) == OUT_OF_MEMORY
+    assert [(one.extent, one.output) for one in repeated] == [("sites", "o")]
 
 
 def test_what_a_launcher_and_ranks_that_miss_another_say_is_left_out():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
+import traceback
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import NoReturn
@@ -21,12 +22,23 @@ _awaited: SimpleQueue[Callable[[], NoReturn]] = SimpleQueue()
 
 
 def lend(work: Callable[[], object]) -> NoReturn:
-    """Run `work`, which ends the process, in a second thread; this thread then runs the body given to `Guest.run`."""
+    """Run `work`, which ends the process, in a second thread; this thread then runs the body given to `Guest.run`.
+
+    If `work` raises, the process ends with status 1: this thread would wait for ever.
+    """
     global _is_lent
     _is_lent = True
-    threading.Thread(target=work, name="autotune", daemon=True).start()
+    threading.Thread(target=_or_end, args=(work,), name="autotune", daemon=True).start()
     while True:
         _asked.get()()
+
+
+def _or_end(work: Callable[[], object]) -> None:
+    try:
+        work()
+    except BaseException:  # whatever it is: nobody else sees it
+        traceback.print_exc()
+        os._exit(1)
 
 
 def await_end() -> NoReturn:
