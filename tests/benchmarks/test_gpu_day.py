@@ -100,7 +100,7 @@ def test_the_slice_of_ranks_scales_searches_and_times_their_exchange(tmp_path):
 
 
 def test_the_slice_of_commands_profiles_and_searches_a_script_as_it_is(tmp_path):
-    told, status = day(tmp_path, "commands", "1.5", "tabular_mlp", "--batch-size", "64")
+    told, status = day(tmp_path, "commands", "2", "tabular_mlp", "--batch-size", "64")
 
     assert status == 0, told
     for said in (" a step of 64 samples, ", "=== command-search, ", "global batch 64", "  Settings  "):

@@ -113,6 +113,7 @@ def _convolutions(model):
     return per[torch.ops.aten.convolution] // (8 * 36 * 4 * 4 * 9 * 2)
 
 
+@pytest.mark.filterwarnings("ignore:A saved_tensors_hooks context:FutureWarning")  # torch 2.14: of `_kept_bytes`
 def test_selectively_the_cheap_is_recomputed_and_the_dear_is_kept():
     plain, selective = _pair(selective=True)
     _, full = _pair()

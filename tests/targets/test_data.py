@@ -389,7 +389,7 @@ def test_one_process_does_not_ask_its_loader_for_a_length(tmp_path: Path) -> Non
     assert facts.data == "dataloader"
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit")
 def test_a_model_of_torchscript_is_inspected(tmp_path: Path) -> None:
     text = COMPLETE.replace("return nn.Linear(4, 2)", "return torch.jit.script(nn.Linear(4, 2))")
 

@@ -74,7 +74,7 @@ class Attending(nn.Module):
         return functional.dropout(functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5), 0.5)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 @pytest.mark.parametrize("model", [Attending, lambda: nn.TransformerEncoderLayer(16, 2, 16)], ids=["own", "torch's"])
 def test_a_scripted_model_runs_by_torchs_own_functions_and_nothing_else_does(model):
     inputs = torch.randn(2, 8, 16)

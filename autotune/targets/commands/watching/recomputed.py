@@ -10,14 +10,18 @@ from typing import Any
 import torch
 from torch.utils import checkpoint
 
+_WITHOUT_REENTRANT = "_checkpoint_without_reentrant_generator"
+if hasattr(checkpoint, f"{_WITHOUT_REENTRANT}_impl"):  # since torch 2.14, which no longer calls the other
+    _WITHOUT_REENTRANT += "_impl"
+
 
 class Recomputed:
-    """Replacements in both implementations of `checkpoint` (torch 2.8 to 2.13), which programs import by name."""
+    """Replacements in both implementations of `checkpoint` (torch 2.8 to 2.14), which programs import by name."""
 
     def __init__(self) -> None:
         self._was_called = False
         self.replacements: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
-            (checkpoint, "_checkpoint_without_reentrant_generator", self._calling),
+            (checkpoint, _WITHOUT_REENTRANT, self._calling),
             (checkpoint.CheckpointFunction, "apply", self._calling),
         )
 
