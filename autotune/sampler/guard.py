@@ -1,4 +1,4 @@
-"""The guard refuses what was probed, what needs the memory of what ran out of it, and an unstable arithmetic."""
+"""The guard refuses what was probed, what needs as much memory as what ran out of it, what is unstable, what fails."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from autotune.core.records import Config, Value
 from autotune.core.results import Outcome, Trial
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, MemoryEffect
+from autotune.sampler.failing import FailingValues
 from autotune.sampler.space import SearchSpace
 from autotune.sampler.stability import NumericalStability
 
@@ -43,7 +44,7 @@ class Guard:
         self._space, self.version = space, 0
         self._felt = [knob for knob in KNOBS if knob.memory is not MemoryEffect.NONE]
         self._done: set[Config] = set()
-        self.stability = NumericalStability()
+        self.stability, self.failing = NumericalStability(), FailingValues()
         self._pending: set[Config] = set()  # that are probed now
         self._accidents: Counter[Config] = Counter()
         self._exhausted: list[tuple[Config, bool]] = []  # configuration, and whether the host's memory ran out
@@ -65,6 +66,10 @@ class Guard:
         self._done.add(trial.config)
         if is_stable is not None:
             self.stability.note(trial.config, is_stable=is_stable)
+        if trial.result.measurement is not None or outcome is Outcome.UNSTABLE:
+            self.failing.note_run(trial.config)
+        elif outcome is Outcome.USER_ERROR and trial.result.failure is not None:
+            self.failing.note_error(trial.config, trial.result.failure)
         if outcome.out_of_memory:
             self._exhausted.append((trial.config, outcome not in ON_DEVICE))
         elif trial.result.measurement is not None:
@@ -85,7 +90,8 @@ class Guard:
     def admits(self, config: Config) -> bool:
         """Return whether a probe of `config` could teach anything."""
         known = config in self._done or config in self._pending
-        return not (known or self._is_too_large(config) or self.stability.refuses(config))
+        refused = self.stability.refuses(config) or self.failing.refuses(config)
+        return not (known or refused or self._is_too_large(config))
 
     @contextmanager
     def pending(self, config: Config) -> Iterator[None]:

@@ -13,6 +13,7 @@ from autotune.context.search_context import SearchContext
 from autotune.core.notices import Notice
 from autotune.core.records import Config
 from autotune.gradient_noise.stage import with_batch_advice
+from autotune.knobs.parsing import typed
 from autotune.profile.stage import with_slow_lines
 from autotune.study.answers import keep_answer
 from autotune.study.recommendation import Recommendation
@@ -38,7 +39,8 @@ def recommendation_of(
         answer = replace(answer, undecided=replace(open_one, minutes_needed=advised))  # one advice instead of two
     if context.code_changed:
         answer = replace(answer, warnings=(context.code_changed, *answer.warnings))
-    if warning := FailedConfigurations.of(history).warning:
+    fix = typed({name: history.request.baseline[name] for name in context.guard.failing.refused_values})
+    if warning := FailedConfigurations.of(history).warning(fix):
         answer = replace(answer, warnings=(*answer.warnings, warning))
     answer = with_refused_precisions(answer, history, summaries)
     return with_slow_lines(with_compile_advice(with_batch_advice(answer, history), history), context)

@@ -44,9 +44,11 @@ class FailedConfigurations:
         """How many say nothing about their rate: what ran out of memory, for example, cannot be used anyway."""
         return self.hung + self.crashed + len(self.errors)
 
-    @property
-    def warning(self) -> Notice | None:
-        """The warning that their rates are unknown, with the most frequent error of the user's code; None: no such."""
+    def warning(self, fix: str = "") -> Notice | None:
+        """Return the warning that their rates are unknown, with the most frequent error of the user's code, if any.
+
+        `fix` is what `--fix` takes so that the code does not fail, as far as it is known.
+        """
         if self.errors:
             alike = self._most_frequent_error()
             first, place = alike[0], alike[0].user_frame
@@ -54,7 +56,8 @@ class FailedConfigurations:
                 Code.CONFIGURATIONS_FAILED, count=len(self.errors), outcome="failed in your code",
                 error=cropped(what_happened(first, place).partition("\n")[0], LONGEST_ERROR),
                 others=len(self.errors) - len(alike) or None, hung=self.hung or None, crashed=self.crashed or None,
-                place=place.rpartition(" in ")[0] or "it", accidents=self.hung + self.crashed or None,
+                place=None if fix else place.rpartition(" in ")[0] or "it", fix=fix or None,
+                accidents=self.hung + self.crashed or None,
             )  # fmt: skip
         if not self.unknown:
             return None

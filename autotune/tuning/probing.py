@@ -16,6 +16,7 @@ from autotune.core.records import Config, Purpose, StudyRequest
 from autotune.core.requests import ProbeBudget, ProbeRequest, of_study
 from autotune.core.results import Outcome, Trial
 from autotune.knobs import compiles
+from autotune.knobs.parsing import typed
 from autotune.objectives.verdict import WORDS
 from autotune.precision.arithmetic import names_of, own_arithmetic, precision_of
 from autotune.sampler.guard import Guard
@@ -187,7 +188,7 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
     )  # fmt: skip
     best = context.history.best_score
     judged = context.history.add(trial)
-    was_refused = context.guard.stability.refuses(trial.config)
+    was_refused, refused = context.guard.stability.refuses(trial.config), context.guard.failing.refused_values
     learn(context.guard, judged)
     if doubtful := doubts(trial):
         context.reporter.detail(f"Probe {trial.number}: {doubtful}")
@@ -199,6 +200,9 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
         name, _ = names_of(precision_of(trial.config), own, lambda knob, value: knob.show(value))
         if name:  # without one, nothing is left to try, and the search says so
             context.reporter.note(f"No more probes with {name}: it was unstable more than once.")
+    for name, value in context.guard.failing.refused_values.items():
+        if name not in refused:
+            context.reporter.note(f"No more probes with {typed({name: value})}: your code fails with it.")
     return judged
 
 

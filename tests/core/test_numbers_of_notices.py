@@ -17,6 +17,7 @@ TEXTS = {
 }  # fmt: skip
 TEXTS_OF = {
     ("PROBE_FAILED", "failure"), ("COMPARISON_FAILED", "failure"),  # messages of errors
+    ("CONFIGURATIONS_FAILED", "fix"),  # what --fix takes
     ("CODE_CHANGED", "modules"),  # their names
     ("VALUES_NOT_AVAILABLE", "why"),  # in the knob's own words
     ("CANNOT_PREDICT", "why"),  # too: torch's, the user's, or of a process that died

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from autotune.core.records import Config, Goal
-from autotune.core.results import MemoryPeak, Outcome, Trial
+from autotune.core.results import Failure, MemoryPeak, Outcome, Trial
 from autotune.knobs.declared import declaration, declaring
 from autotune.sampler.guard import Guard
 from tests.worlds import GIB, config, failed, measured, space
@@ -96,6 +96,78 @@ def test_too_large_for_a_kernel_is_a_matter_of_the_device():
     guard = _learned(FREE, (config(batch_size=128, num_workers=4), failed(Outcome.TOO_LARGE)))
 
     assert not guard.admits(config(batch_size=128, num_workers=0))
+
+
+CAST = replace(
+    failed(Outcome.USER_ERROR),
+    failure=Failure(
+        phase="warm-up", message="Float and BFloat16", evidence="RuntimeError", user_frame="model.py:19 in f"
+    ),
+)
+
+
+def _failing(*wheres, ran=(), made=FREE, error=CAST):
+    return _learned(
+        made,
+        (config(batch_size=64), measured()),
+        *((one, measured()) for one in ran),
+        *((one, error) for one in wheres),
+    )
+
+
+def test_a_value_that_fails_at_one_line_and_never_ran_is_refused_everywhere():
+    guard = _failing(
+        config(batch_size=128, amp_dtype="bfloat16"),
+        config(batch_size=64, amp_dtype="bfloat16", num_workers=2),
+    )
+
+    assert guard.failing.refused_values == {"amp_dtype": "bfloat16"}
+    assert not guard.admits(config(batch_size=256, amp_dtype="bfloat16", num_workers=8))
+    assert guard.admits(config(batch_size=128, num_workers=2))
+
+
+def test_one_error_refuses_nothing_else():
+    assert _failing(config(batch_size=128, amp_dtype="bfloat16")).failing.refused_values == {}
+
+
+def test_errors_of_different_lines_are_not_one():
+    elsewhere = replace(CAST, failure=replace(CAST.failure, user_frame="model.py:31 in g"))
+    guard = _failing(config(batch_size=64, amp_dtype="bfloat16"))
+    guard.learn(
+        Trial(number=9, purpose="search", config=config(batch_size=128, amp_dtype="bfloat16"), result=elsewhere)
+    )
+
+    assert guard.failing.refused_values == {}
+
+
+def test_what_ran_in_any_configuration_is_no_cause():
+    several = [config(batch_size=size, amp_dtype="bfloat16", num_workers=2) for size in (128, 256)]
+
+    guard = _failing(*several)
+    assert not guard.admits(config(batch_size=32, amp_dtype="bfloat16", num_workers=2))
+    assert guard.admits(config(batch_size=64, amp_dtype="bfloat16", num_workers=2))
+
+    guard = _failing(*several, ran=[config(batch_size=64, amp_dtype="bfloat16", num_workers=2)])
+    assert guard.admits(config(batch_size=64, amp_dtype="bfloat16"))
+    assert not guard.admits(config(batch_size=32)), "only another batch than 64 is left as the cause"
+
+
+def test_causes_that_cannot_be_told_apart_are_refused_together():
+    guard = _failing(
+        *(config(batch_size=64, amp_dtype="bfloat16", num_workers=2, channels_last=on) for on in (False, True))
+    )
+
+    assert guard.failing.refused_values == {}
+    assert not guard.admits(config(batch_size=32, amp_dtype="bfloat16", num_workers=2))
+    assert guard.admits(config(batch_size=64, amp_dtype="bfloat16"))
+    assert guard.admits(config(batch_size=64, num_workers=2))
+
+
+def test_a_training_that_ended_early_is_no_error():
+    early = replace(CAST, failure=replace(CAST.failure, message="train.py ended its training before it was measured"))
+    guard = _failing(*(config(batch_size=size, amp_dtype="bfloat16") for size in (64, 128)), error=early)
+
+    assert guard.failing.refused_values == {}
 
 
 def test_a_probe_over_the_limit_counts_like_an_out_of_memory():

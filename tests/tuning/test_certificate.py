@@ -79,11 +79,13 @@ def test_errors_of_one_line_are_one_and_the_most_frequent_is_named():
     errors = [_error(f"model.py:12 in loss: AssertionError: {number}\nmore") for number in range(2)]
     other = _error("data.py:3 in collate: KeyError", "data.py:3 in collate")
 
+    known = FailedConfigurations(total=2, errors=tuple(errors)).warning("amp=none").text
+    assert known.endswith("their speed is not known. Mend it, or search without it: --fix amp=none.")
     alone, mixed = (
-        FailedConfigurations(total=len(some), errors=tuple(some)).warning.text for some in (errors, [other, *errors])
+        FailedConfigurations(total=len(some), errors=tuple(some)).warning().text for some in (errors, [other, *errors])
     )
-    both = FailedConfigurations(total=4, hung=2, crashed=1, errors=(other,)).warning.text
-    unplaced = FailedConfigurations(total=1, errors=(_error("x" * 500, ""),)).warning.text
+    both = FailedConfigurations(total=4, hung=2, crashed=1, errors=(other,)).warning().text
+    unplaced = FailedConfigurations(total=1, errors=(_error("x" * 500, ""),)).warning().text
 
     assert alone.startswith("2 configurations failed in your code (model.py:12 in loss: AssertionError: 0): their")
     assert mixed.startswith(alone.replace("2 c", "3 c").partition("):")[0] + "), 1 with another error: their speed ")
@@ -102,7 +104,7 @@ def test_a_training_that_ends_well_and_early_is_no_error():
 
     found = FailedConfigurations.of(History(study_request(), [trial(result)]))
 
-    assert (found.total, found.unknown, found.warning) == (1, 0, None)
+    assert (found.total, found.unknown, found.warning()) == (1, 0, None)
 
 
 def test_of_a_sample_is_said_how_many_did_not_run(tmp_path):
