@@ -64,4 +64,4 @@ def _has_tf32_convolutions() -> bool:
     try:
         return bool(cudnn.allow_tf32)
     except RuntimeError:  # torch 2.11 to 2.13, if the newer switches of convolutions and recurrent layers differ
-        return str(cudnn.conv.fp32_precision) == "tf32"
+        return str(cudnn.conv.fp32_precision) not in ("none", "ieee")
