@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 from autotune.answer.ranking import Ranking
+from autotune.core.interference_readings import HostInterference
 from autotune.core.records import StudyRequest
 from autotune.objectives import objective_of
 from autotune.study.summary import ConfigSummary
 from autotune.study.valid_probes import is_crowded
 
-# The factor by which others slow a training beside its waits for a core, through caches and hyperthreads; 2.1 was
+# The factor by which others slow what computes beside its waits for a core, through caches and hyperthreads; 2.1 was
 # measured at most (docs/notes/timing.md 2).
 SHARED_CORE_SLOWDOWN = 3.0
 
@@ -23,19 +24,29 @@ def is_crowded_out(baseline: ConfigSummary, request: StudyRequest, gain: float =
     """
     crowded = sum(is_crowded(trial.result) for trial in baseline.trials)
     is_asked = objective_of(request.goal).is_speed and crowded > 0 and 2 * crowded >= len(baseline.trials)
-    return is_asked and not _is_beyond_load(gain, baseline)
+    return is_asked and not is_beyond_load(gain, baseline)
 
 
 def is_sure_beside_others(ranking: Ranking) -> bool:
     """Return whether the chosen one beats every other by more than other processes can have cost that one."""
     return all(
-        _is_beyond_load(ranking.scores.ratio(ranking.chosen, at)[1], one)
+        is_beyond_load(ranking.scores.ratio(ranking.chosen, at)[1], one)
         for at, one in enumerate(ranking.measured) if at != ranking.chosen
     )  # fmt: skip
 
 
-def _is_beyond_load(gain: float, slower: ConfigSummary) -> bool:
+def is_beyond_load(gain: float, slower: ConfigSummary) -> bool:
     """Return whether a gain over `slower` is more than others can have cost it in any of its rounds."""
     readings = [trial.result.measurement.interference for trial in slower.trials if trial.result.measurement]
-    most = max((one.most_slowdown if one else math.inf for one in readings), default=math.inf)
-    return gain > SHARED_CORE_SLOWDOWN * most
+    return gain > max((_most_cost(one) if one else math.inf for one in readings), default=math.inf)
+
+
+def _most_cost(one: HostInterference) -> float:
+    """Return the factor by which others can have made a window longer at most.
+
+    They took what its threads waited for a core, and slowed what computed; what slept, such as in a read, they did not.
+    """
+    least = 1 / one.most_slowdown  # of the window, if it had waited for no core
+    computing = least if one.own_cores is None else min(one.own_cores, least)  # cores, at least as much as its share
+    without = least - computing * (1 - 1 / SHARED_CORE_SLOWDOWN)
+    return 1 / without if without > 0 else math.inf

@@ -19,6 +19,7 @@ class HostInterference(Record, frozen=True, kw_only=True):
     foreign_cores: float | None = None  # cores kept busy by processes that are not of this probe
     # The same wait of all threads of the probe and its workers, summed: 0 or more; None also if one of them ended.
     threads_wait_share: float | None = None
+    own_cores: float | None = None  # cores kept busy by the probe and its workers
 
     @property
     def is_noticeable(self) -> bool:

@@ -53,14 +53,16 @@ def interference_between(before: KernelCounters, after: KernelCounters) -> HostI
     """Return the interference between two readings."""
     elapsed = after.now - before.now
     wait = foreign = None
+    own = max(0.0, after.own - before.own) / elapsed
     if before.waited is not None and after.waited is not None:
         wait = min(1.0, max(0.0, (after.waited - before.waited) / elapsed))
     if before.busy is not None and after.busy is not None:
-        foreign = max(0.0, (after.busy - before.busy - (after.own - before.own)) / elapsed)
+        foreign = max(0.0, (after.busy - before.busy) / elapsed - own)
     waits = _waits_between(before, after)
     return HostInterference(
-        run_queue_wait_share=wait, foreign_cores=foreign, threads_wait_share=None if waits is None else waits / elapsed
-    )
+        run_queue_wait_share=wait, foreign_cores=foreign,
+        threads_wait_share=None if waits is None else waits / elapsed, own_cores=own,
+    )  # fmt: skip
 
 
 def _waits_between(before: KernelCounters, after: KernelCounters) -> float | None:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from autotune.answer.confirmation_end import SURE_CONFIDENCE, SURE_ROUNDS
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, with_round
-from autotune.answer.crowded_out import is_crowded_out
+from autotune.answer.crowded_out import is_beyond_load, is_crowded_out
 from autotune.answer.outliers import without_outliers
 from autotune.context.probe_budgets import BRIEF
 from autotune.context.time_shares import TimeShares
@@ -149,8 +149,14 @@ class RaceRun:
         return True
 
     def is_beside_others(self, place: int) -> bool:
-        """Return whether others kept this one of `summaries`, or the baseline, from the cores in too many rounds."""
-        request = self.contestants[0].request
+        """Return whether others kept this one of `summaries`, or the baseline, from the cores in too many rounds.
+
+        False all the same if one is faster than the other by more than others can have cost the other.
+        """
+        request, rates = self.contestants[0].request, rounds_of(self.summaries, "rates", 0)
+        _, low, high = rates.ratio(place, 0, SURE_CONFIDENCE) if rates.count(place, 0) > 1 else (1.0, 0.0, math.inf)
+        if is_beyond_load(low, self.summaries[0]) or is_beyond_load(1 / high, self.summaries[place]):
+            return False
         return any(is_crowded_out(self.summaries[at], request) for at in (0, place))
 
     def _probed(self, at: int) -> Judged | None:

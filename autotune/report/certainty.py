@@ -23,6 +23,8 @@ def certainty(best: Recommendation) -> Certainty | None:
     if best.undecided is not None:
         if best.undecided.rounds <= 1 and phrases.rounds_run(best) == 1:
             return Certainty(word="not known", why="single probes only")
+        if best.undecided.beside_others:
+            return Certainty(word="not known", why="other work slowed the baseline")
         return Certainty(word="tie", why="the rounds could not tell the two apart")
     if best.params == best.baseline or best.speedup is None:
         return None

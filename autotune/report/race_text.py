@@ -33,6 +33,8 @@ def headline(one: Standing, result: RaceResult) -> str:
             return f"{name} trains as fast as {baseline}{more}, within the tolerance of {share}: {ratio}."
         case "slower":
             return f"{name} trains slower than {baseline}: {ratio}."
+    if one.beside_others:
+        return f"Other work slowed {name} or {baseline}, so which one is faster is undecided: measured {ratio}."
     return f"It is undecided whether {name} is faster or slower than {baseline} by more than {share}: {ratio}."
 
 

@@ -51,11 +51,13 @@ def test_rounds_that_could_not_have_told_a_gain_of_a_tenth_are_no_evidence_again
     assert found.undecided.gain_high > 1.1
 
 
-def _beside_others(candidate, *shares, threads=None):
+def _beside_others(candidate, *shares, threads=None, own=None):
     """The same candidate, whose rounds waited for a core for these shares of their time, and all their threads so."""
 
     def waited(trial, share):
-        shared = HostInterference(run_queue_wait_share=share, foreign_cores=1.0, threads_wait_share=threads)
+        shared = HostInterference(
+            run_queue_wait_share=share, foreign_cores=1.0, threads_wait_share=threads, own_cores=own
+        )
         return replace(
             trial, result=replace(trial.result, measurement=replace(trial.result.measurement, interference=shared))
         )
@@ -88,6 +90,17 @@ def test_a_gain_that_is_more_than_others_can_have_cost_the_baseline_is_proven_al
     codes = [warning.code for warning in found.warnings]
     assert Code.LONE_RATE_INTERFERENCE in codes  # the rate is too low, and which one is faster is certain
     assert Code.CONFIRMATION_INTERFERENCE not in codes
+
+
+@pytest.mark.parametrize(("own", "is_open"), [(0.08, False), (0.86, True), (1.9, True), (None, True)])
+def test_others_do_not_slow_what_sleeps(own, is_open):
+    """Twice as fast with loader workers, where the baseline reads from a disk most of the time."""
+    base = _beside_others(_candidate(BASE, 100, 99, 101), 0.14, 0.14, 0.14, threads=0.16, own=own)
+
+    found = _recommended(base, _candidate(FAST, 210, 200, 205))
+
+    assert (found.undecided is not None) is is_open
+    assert found.params == (BASE if is_open else FAST).values
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,16 @@ def test_the_verdict_is_the_first_line_and_the_exit_status(verdict, status, said
     assert "baseline" in ended.stdout
 
 
+def test_what_other_work_leaves_open_is_not_asked_as_faster_or_slower(result, tmp_path):
+    base, other = result.standings
+    other = replace(other, verdict="undecided", beside_others=True, ratio=2.406, ratio_low=1.896, ratio_high=3.055)
+
+    ended, _ = told(tmp_path, replace(result, standings=(base, other)))
+
+    assert ended.stdout.startswith("Other work slowed other0.py or base.py, so which one is faster is undecided: ")
+    assert "measured 2.406× (1.896 to 3.055)" in " ".join(ended.stdout.split())
+
+
 def test_contestants_with_other_updates_are_told(result, tmp_path):
     base, other = result.standings
     other = replace(other, config=config(64), global_batch_size=64)

@@ -181,7 +181,7 @@ def test_what_is_not_the_probes_own_is_foreign() -> None:
 
     found = interference_between(before, after)
 
-    assert found == HostInterference(run_queue_wait_share=0.25, foreign_cores=0.5)
+    assert found == HostInterference(run_queue_wait_share=0.25, foreign_cores=0.5, own_cores=1.0)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_counters_that_disagree_by_a_tick_are_no_negative_work() -> None:
 
     found = interference_between(before, KernelCounters(now=1.0, waited=None, busy=1.99, own=2.0))
 
-    assert found == HostInterference(run_queue_wait_share=None, foreign_cores=0.0)
+    assert found == HostInterference(run_queue_wait_share=None, foreign_cores=0.0, own_cores=1.0)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,14 @@ SMALL = msgspec.structs.replace(FACTS, dataset_samples=2048)
         ({"speedup": 0.14, "speedup_low": 0.1, "speedup_high": 0.2}, None),
         ({"undecided": Undecided(config=config(64), gain=1.1, gain_low=0.9, gain_high=1.3, rounds=3)}, "tie"),
         ({"undecided": Undecided(config=config(64), gain=1.1, gain_low=0.9, gain_high=1.3, rounds=1)}, "not known"),
+        (
+            {
+                "undecided": Undecided(
+                    config=config(64), gain=2.4, gain_low=2.0, gain_high=2.8, rounds=3, beside_others=True
+                )
+            },
+            "not known",
+        ),
         ({"params": recommendation().baseline}, None),
         ({"speedup": None, "speedup_low": None, "speedup_high": None}, None),
     ],
