@@ -22,6 +22,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # by which a spreadsheet recognises 
 # A comment in the first two lines can name the encoding of a program (PEP 263), and some encodings turn what follows
 # into code.
 _ENCODING = re.compile("coding(?=[:=])")
+_COLOUR = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")  # ECMA-48: what steers a terminal, such as its colours
 _UNUSUAL = re.compile("[^\n\t -~]")
 LONGEST_MESSAGE = 600  # characters shown of a message; log and best.json have all of it
 
@@ -29,6 +30,7 @@ LONGEST_MESSAGE = 600  # characters shown of a message; log and best.json have a
 def plain(text: str) -> str:
     """Return `text` on one line, for a terminal or a message: a space replaces everything that is not printable."""
     if not text.isprintable():
+        text = _COLOUR.sub("", text)
         text = "".join(character if character.isprintable() else " " for character in text)
     return text.strip()
 
@@ -40,7 +42,7 @@ def cropped(text: str, most: int = LONGEST_MESSAGE) -> str:
 
 def plain_lines(text: str) -> str:
     """Return several lines, such as a traceback or a log, without harmful characters; line ends and tabs stay."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = _COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     return _UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else " ", text)
 
 

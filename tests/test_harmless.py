@@ -45,6 +45,11 @@ def test_on_a_terminal_it_is_one_printable_line(text: str) -> None:
     assert len(harmless.plain(text).splitlines()) == 1
 
 
+def test_of_coloured_text_nothing_but_the_text_is_left() -> None:
+    assert harmless.plain("\x1b[1mLoad\x1b[0m \x1b[38;5;9monly\x1b[m this\x1b[2K") == "Load only this"
+    assert harmless.plain_lines("\x1b[31mred\x1b[0m\nplain [31m") == "red\nplain [31m"
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_several_lines_stay_and_nothing_else_that_steers(text: str) -> None:
     whole = harmless.plain_lines(f"  first\n\t{text}\n")

@@ -112,7 +112,7 @@ def _next(found: Explanation) -> str:
     count = len(unmeasured(found))
     return (
         f"{counted(count, 'setting')} {'was' if count == 1 else 'were'} not measured in the recommendation: "
-        f"autotune explain {found.study} --measure measures {'it' if count == 1 else 'them'}."
+        f"autotune explain {shell_word(found.study)} --measure measures {'it' if count == 1 else 'them'}."
     )
 
 

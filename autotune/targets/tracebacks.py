@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 
 import autotune
 from autotune.failures.classify import words_of
+from autotune.harmless import cropped
 from autotune.targets.installed import is_installed
 
 _OURS = Path(autotune.__file__).resolve().parent
@@ -24,6 +25,7 @@ _LIBRARIES = tuple(
         site.getusersitepackages(),
     }
 )
+MOST_ERROR_LINES, MOST_ERROR_CHARACTERS = 20, 2000  # of a message below a traceback
 _TRACEBACK = "Traceback (most recent call last):"
 _WORKER_MARK = f"Original {_TRACEBACK}"  # torch._utils.ExceptionWrapper, torch 2.13
 _WRAPPED = re.compile(r"Caught \w+ (in .+)\.$", re.MULTILINE)  # the line before the mark
@@ -46,8 +48,8 @@ def user_frames(error: BaseException, root: Path) -> tuple[str, str]:
         if frames:
             last = frames[-1]
             text = "".join(traceback.format_list(frames))
-            return place_of(last.filename, last.lineno, last.name, root), f"{text}{error_line(error)}"
-    return "", error_line(error)
+            return place_of(last.filename, last.lineno, last.name, root), f"{text}{error_lines(error)}"
+    return "", error_lines(error)
 
 
 def place_of(file: str, line: int | str | None, function: str, root: Path) -> str:
@@ -90,6 +92,11 @@ def error_text(error: BaseException) -> str:
     first, *more = list(dropwhile(lambda line: not line[:1].strip(), lines)) or text.splitlines()
     where = _WRAPPED.search(text)
     return "\n".join([f"{first} ({where[1]})" if where else first, *more]).strip()
+
+
+def error_lines(error: BaseException) -> str:
+    """Return the first lines of `error_text`: the message of `load_state_dict`, for example, says all in later ones."""
+    return cropped("\n".join(error_text(error).splitlines()[:MOST_ERROR_LINES]), MOST_ERROR_CHARACTERS)
 
 
 def error_line(error: BaseException) -> str:

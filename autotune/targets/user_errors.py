@@ -10,7 +10,7 @@ from pathlib import Path
 from autotune.core.results import Outcome
 from autotune.errors import TargetError
 from autotune.failures import classify
-from autotune.targets.tracebacks import chain, error_line, user_frames
+from autotune.targets.tracebacks import chain, error_line, error_lines, user_frames
 
 # torch 2.13: "mat1 and mat2 must have the same dtype, but got Double and Float" (Linear), "Input type (double) and bias
 # type (float) should be the same" (convolutions), "Found dtype Double but expected Float" (backward of a loss).
@@ -44,7 +44,7 @@ def blaming(doing: object, root: Path) -> Iterator[None]:
         frame, trace = user_frames(error, root)
         ours = next((link for link in chain(error) if isinstance(link, TargetError)), None)
         if ours is not None:  # perhaps wrapped by another exception
-            ours.traceback = ours.traceback or (trace.removesuffix(error_line(error)) if frame else "")
+            ours.traceback = ours.traceback or (trace.removesuffix(error_lines(error)) if frame else "")
             if ours is error:
                 raise
             raise ours from None

@@ -26,6 +26,7 @@ from autotune.core.stats import HALF_WIDTH_DEVIATIONS, MOST_PROBE_NOISE
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.precision.arithmetic import precision_of
 from autotune.precision.stage import compare_losses, trusted_probes
+from autotune.study.shown import shown_config
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.probed_scores import search_scores
 from autotune.tuning.reversions import (
@@ -146,7 +147,13 @@ def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> lis
         return chosen
     held = Reversion(knobs=BATCH_KNOBS, config=without(context, first, BATCH_KNOBS))
     slowdown = _seen_slowdown(context, held, first) if request.goal.global_batch is None else None
-    return _with_held(context, chosen, held.config, instead=slowdown is None or slowdown <= EVIDENT_SLOWDOWN)
+    found = _with_held(context, chosen, held.config, instead=slowdown is None or slowdown <= EVIDENT_SLOWDOWN)
+    if found[0].config != first:
+        context.reporter.note(
+            f"{shown_config(first.values)} is not confirmed: with its batch the model learns something else, and there "
+            f"is no time to compare it with {shown_config(held.config.values)}. A longer --time-budget has time for it."
+        )
+    return found
 
 
 def _with_arithmetic_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:

@@ -131,6 +131,8 @@ def test_without_time_for_both_the_one_that_holds_it_races(tmp_path):
         probe_with_retry(search, one, purpose)
 
     assert {one.config for one in confirm(search)} == {BASE, HELD}
+    (told,) = [one for one in search.reporter.notes if "is not confirmed" in one]
+    assert told.startswith("64×1") and "no time to compare it with 16×4" in told
 
 
 def test_rounds_go_on_while_it_is_open_if_it_is_worth_it():

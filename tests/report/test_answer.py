@@ -635,7 +635,7 @@ def test_what_is_said_of_a_long_line_to_copy_stands_below_it() -> None:
             {"speedup_low": None, "speedup_high": None, "rounds": 1},
             "digits trains 2.00× faster than your baseline, with the same global batch of 64.",
         ),
-        ({"model": "\x1b[31m\nx"}, "[31m x trains 2.00× faster than your baseline"),
+        ({"model": "\x1b[31m\nx"}, "x trains 2.00× faster than your baseline"),
     ],
 )
 def test_the_sentence_is_honest_about(changes: dict[str, object], expected: str) -> None:

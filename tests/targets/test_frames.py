@@ -106,7 +106,13 @@ def test_a_file_outside_the_root_is_still_the_users(tmp_path: Path) -> None:
 def test_an_exception_that_touched_no_user_code_still_has_its_last_line(tmp_path: Path) -> None:
     error = RuntimeError("shapes cannot be multiplied\nand a second line")
 
-    assert user_frames(error, tmp_path) == ("", "RuntimeError: shapes cannot be multiplied")
+    assert user_frames(error, tmp_path) == ("", "RuntimeError: shapes cannot be multiplied\nand a second line")
+
+
+def test_all_lines_of_a_message_are_told_below_the_traceback_up_to_twenty(tmp_path: Path) -> None:
+    trace = user_frames(RuntimeError("\n".join(map(str, range(100)))), tmp_path)[1]
+
+    assert trace.splitlines() == ["RuntimeError: 0", *map(str, range(1, 20))]
 
 
 @pytest.mark.parametrize("raised", ["MemoryError()", "torch.OutOfMemoryError('CUDA out of memory. Tried to allocate')"])

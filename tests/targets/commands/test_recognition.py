@@ -589,6 +589,19 @@ def test_a_correction_says_what_an_argument_is():
     assert _arguments(found, batch_size=4) == ["--train_bs", "4", "--batch", "3", "--j", "2"]
 
 
+def test_an_argument_whose_value_was_forgotten_is_told_so():
+    script = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=8)
+"""
+    found = _recognised(script, "train.py --batch-size")
+
+    assert found.left == [
+        "--batch-size is left alone: there is no value after it; type the one of today to have batch_size tuned"
+    ]
+
+
 @pytest.mark.parametrize("typed", ["--amp", ""])
 def test_an_argument_without_a_value_can_only_be_the_switch_of_one(typed):
     flag = """

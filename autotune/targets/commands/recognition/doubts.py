@@ -9,6 +9,7 @@ from typing import Any
 from autotune.knobs.base import Knob
 from autotune.targets.commands.argument_meaning import Meaning
 from autotune.targets.commands.placeholder import NEAR_NAME_RATIO
+from autotune.targets.commands.script.declared_arguments import Argument
 
 
 def doubt(option: str, meaning: Meaning, *, is_flag: bool, certain: Sequence[str] = ()) -> str:
@@ -27,8 +28,13 @@ def doubt(option: str, meaning: Meaning, *, is_flag: bool, certain: Sequence[str
     )
 
 
-def valueless(option: str, meaning: Meaning) -> str:
-    """Return a sentence that a flag takes no value, with the values that it may switch."""
+def valueless(option: str, meaning: Meaning, argument: Argument | None = None) -> str:
+    """Return a sentence that a flag takes no value, with the values that it may switch; or that a value is missing.
+
+    `argument` is the script's, if that is known.
+    """
+    if argument is not None and not argument.is_flag:
+        return f"{option} is left alone: there is no value after it; type the one of today to have {meaning.name} tuned"
     names = switches(meaning.knob) if meaning.knob else ()
     return f"{option} takes no value, so it cannot be {meaning.name}" + (
         f"; say {_ways(option, names)}" if names else ""

@@ -133,7 +133,7 @@ class _Reader:
                 taken.setdefault(meaning.name, set()).add(name)
             elif (text := self._placeholder(one, meaning)) is None:
                 self._result.left.append(
-                    valueless(one.option, meaning)
+                    valueless(one.option, meaning, self._declared.get(one.option) or self._declared.get(name))
                     if one.value is None
                     else f"{shown} is left alone: {one.value} is no value of {meaning.name}"
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,16 +37,16 @@ def typed_target(
         return _of_command(Command.split(text), corrections, ())
     if len(words) > 1:
         raise TargetError(
-            f"{' '.join(words)} is more than one target. It is probably a command. Write `--` before it: "
-            f"-- {' '.join(words)}."
+            f"{shlex.join(words)} is more than one target. It is probably a command. Write `--` before it: "
+            f"-- {shlex.join(words)}."
         )
     if text.endswith(".py") and trains_when_run(Path(text)):
-        said = f"{text} trains when it is run: taken as the command `python {text}`"
+        said = f"{text} trains when it is run: taken as the command `{shlex.join(('python', text))}`"
         return _of_command(("python", text), corrections, (said,))
     if corrections:
         raise TargetError(
             f"--map says what the arguments of a command are, and {text} is none. It was probably left over. Leave it "
-            f"out, or write the command: -- python {text}."
+            f"out, or write the command: -- python {shlex.quote(text)}."
         )
     return TypedTarget(text=text)
 
