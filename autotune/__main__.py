@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
+if sys.path and sys.path[0] == os.getcwd():  # noqa: PTH109  # by -m: files there may be called as modules of Python
+    del sys.path[0]
+
 from autotune.cli import main
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ from autotune.targets.commands.hygiene import RANKS_FOLDER
 
 SILENT_SECONDS = 20.0  # imports and a small data set take less; compiling on few cores takes minutes
 LATE = (
-    "{} has taken no training step for {:.0f} s. It may prepare data, or compile, which TORCHDYNAMO_DISABLE=1 before "
-    "autotune leaves out. Every probe begins like this. If it trains without backward(), as by torch.func, no step is "
-    "seen: write autotune.step(loss=loss, samples=len(batch)) after each update. Ctrl-C stops here."
+    "{} has taken no training step for {:.0f} s. It may prepare data, have slow steps (a smaller batch or model is "
+    "faster), or compile, which TORCHDYNAMO_DISABLE=1 before autotune leaves out. Every probe begins like this. If it "
+    "trains without backward(), as by torch.func, no step is seen: write autotune.step(loss=loss, samples=len(batch)) "
+    "after each update. Ctrl-C stops here."
 )
 LATE_RANK = (
     "Rank {} of {} has taken no training step for {:.0f} s, and rank {} has. A rank that only answers others, such as "

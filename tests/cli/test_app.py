@@ -19,6 +19,20 @@ from tests.commandline import COMMAND, assert_one_clear_error, environment, run,
 
 pytestmark = pytest.mark.slow  # the command as a process of its own
 
+SHADOWING = ("ssl.py", "random.py", "types.py")
+
+
+def test_files_beside_the_command_that_are_called_as_modules_of_python_are_the_users(tmp_path: Path) -> None:
+    for name in SHADOWING:
+        (tmp_path / name).write_text("raise SystemExit('the file of the user was imported')\n")
+
+    words = (sys.executable, "-m", "autotune", "search", "--help")
+    ended = subprocess.run(words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 0, ended.stderr
+    assert "the file of the user" not in ended.stdout + ended.stderr
+
+
 AT_FAULT = """
 import sys
 from autotune.study import disk

@@ -686,6 +686,17 @@ def test_a_batch_that_was_guessed_from_a_shape_accuses_nobody_of_ignoring_its_se
     )
 
 
+def test_the_loss_of_a_command_whose_micro_batch_may_change_is_told_to_be_unknown(tmp_path):
+    both = "--batch-size {batch_size=8} --accum {gradient_accumulation_steps=1}"
+    told, untold = (
+        [one for one in inspect(tmp_path, TRAIN, arguments).check_lines if one.name == "loss"]
+        for arguments in (both, "--batch-size {batch_size=8}")
+    )
+
+    assert [one.override for one in told] == ["if it is none (pairs of a batch, a sum), --fix batch=8"]
+    assert untold == []
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "guess"),
     [

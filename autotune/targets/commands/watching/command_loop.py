@@ -234,6 +234,13 @@ class CommandLoop(OwnLoop):
         if self._witness is not None and (counted_by := self._witness.batches.check_line) is not None:
             yield counted_by
         yield CheckLine(name="loop", text=f"{self.label}, run as it is; its steps were watched")
+        if {"batch_size", "gradient_accumulation_steps"} <= set(self._command.knobs):
+            yield CheckLine(
+                name="loss",
+                text="not looked at: taken for a mean over samples, so that other micro-batches train the same",
+                override=f"if it is none (pairs of a batch, a sum), --fix batch={seen.micro_batch}",
+                inferred=True,
+            )
         if launch := self._program and self._program.launch:
             yield CheckLine(
                 name="ranks",
