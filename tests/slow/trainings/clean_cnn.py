@@ -12,4 +12,7 @@ def dataset():
     return Rows(torch.randn(1024, 3, 32, 32), torch.randint(10, (1024,)))
 
 
+collate = list
+
+
 baseline = {"batch_size": 64}

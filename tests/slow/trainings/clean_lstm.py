@@ -23,6 +23,9 @@ def dataset():
     return Rows(torch.randint(2000, (512, 32)), torch.randint(12, (512, 32)))
 
 
+collate = list
+
+
 def optimizer(params):
     return torch.optim.Adam(params, lr=1e-3)
 

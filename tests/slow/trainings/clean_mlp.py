@@ -12,6 +12,9 @@ def dataset():
     return Rows(torch.randn(4096, 256), torch.randint(10, (4096,)))
 
 
+collate = list
+
+
 def loss(model, batch):
     inputs, target = batch
     return F.cross_entropy(model(inputs), target)

@@ -7,10 +7,9 @@ from torch.utils.data import TensorDataset
 
 
 class Rows(TensorDataset):
-    """It gives a batch at once, so that loading costs next to nothing."""
+    """Takes a batch at once, for `collate = list`: clean trainings lose nothing by loading."""
 
-    def __getitems__(self, indices):
-        return list(zip(*(one[indices] for one in self.tensors), strict=True))
+    __getitems__ = TensorDataset.__getitem__
 
 
 def model():
@@ -18,7 +17,7 @@ def model():
 
 
 def dataset():
-    return Rows(torch.randn(2048, 256), torch.randint(10, (2048,)))
+    return TensorDataset(torch.randn(2048, 256), torch.randint(10, (2048,)))
 
 
 def loss(model, batch):
