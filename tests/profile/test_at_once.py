@@ -47,7 +47,7 @@ def test_the_line_is_that_of_the_users_dataset():
 
 
 def test_a_step_gains_no_more_than_it_waits():
-    assert found(TENSORS, waiting=1e-9).seconds == 1e-9
+    assert 0 < found(TENSORS, waiting=1e-9).seconds < 1e-9
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def one_by_one(loader: DataLoader[Any], samples: float, waiting: float, step: fl
         singly, at_once = _seconds(lambda: _joined(loader, keys), lambda: _at_once(loader.dataset, keys))
     batches, beside = samples / len(keys), step - waiting
     if not loader.num_workers:
-        gain = (singly - at_once) * batches
+        gain = waiting * (1 - at_once / singly)  # of what steps wait, where caches are colder than here
     else:
         workers = min(loader.num_workers, usable_cores())
         late, later = (max(0.0, one * batches / workers - beside) for one in (at_once, singly))
