@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-if sys.path and sys.path[0] == os.getcwd():  # noqa: PTH109  # by -m: files there may be called as modules of Python
+if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:  # noqa: PTH109  # by -m: files there may be called as modules of Python
     del sys.path[0]
 
 from autotune.cli import main

@@ -44,9 +44,10 @@ def is_beyond_load(gain: float, slower: ConfigSummary) -> bool:
 def _most_cost(one: HostInterference) -> float:
     """Return the factor by which others can have made a window longer at most.
 
-    They took what its threads waited for a core, and slowed what computed; what slept, such as in a read, they did not.
+    They took what its threads waited for a core, and slowed what computed. What slept, such as in a read of a disk, is
+    taken for not slowed: what served it may have been, which makes a gain smaller and none of a loss.
     """
-    least = 1 / one.most_slowdown  # of the window, if it had waited for no core
-    computing = least if one.own_cores is None else min(one.own_cores, least)  # cores, at least as much as its share
-    without = least - computing * (1 - 1 / SHARED_CORE_SLOWDOWN)
-    return 1 / without if without > 0 else math.inf
+    running = 1 / one.most_slowdown  # share of the window, without its waits for a core
+    computing = running if one.own_cores is None else min(one.own_cores, running)  # cores: no less than its share
+    undisturbed = running - computing * (1 - 1 / SHARED_CORE_SLOWDOWN)
+    return 1 / undisturbed if undisturbed > 0 else math.inf

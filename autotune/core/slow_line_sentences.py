@@ -170,9 +170,8 @@ SLOW_LINE_TEXTS: Mapping[str, SlowLineText] = {
         _ANOTHER_DATASET,
     ),
     "one by one": SlowLineText(
-        "{what} is indexed sample by sample, {count:times} a step, and gives the same batch at once",
-        "DataLoader(dataset, batch_size=None, sampler=BatchSampler(RandomSampler(dataset), batch_size, "
-        "drop_last=True))",
+        "{what} is indexed sample by sample, {count:times} a step, where one indexing gives the same batch",
+        "DataLoader(loader.dataset, batch_size=None, sampler=loader.batch_sampler), of your present loader",
     ),
     "order": SlowLineText(
         "samples that take up to {ratio:.0f} times the median, such as index {what}: ready batches wait",

@@ -193,7 +193,7 @@ PRECISION_REFUSED = (
 CONFIGURATIONS_FAILED = (
     "{count:counted configuration} {outcome}[ ({error})][, {others:,} with another error][, {hung:,} hung]"
     "[, and {crashed:,} crashed]: their speed is not known.",
-    "[Mend {place}, or hold what it needs with --fix.][Mend it, or search without it: --fix {fix}.]"
+    "[Mend {place}, or hold what it needs with --fix.][Mend {line}, or leave that setting out: --fix {fix}.]"
     "[ `autotune explain STUDY --measure` tries again the settings of {accidents:counted configuration} that only hung "
     "or crashed.]",
 )

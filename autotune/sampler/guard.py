@@ -90,8 +90,8 @@ class Guard:
     def admits(self, config: Config) -> bool:
         """Return whether a probe of `config` could teach anything."""
         known = config in self._done or config in self._pending
-        refused = self.stability.refuses(config) or self.failing.refuses(config)
-        return not (known or refused or self._is_too_large(config))
+        refused = known or self._is_too_large(config) or self.stability.refuses(config)
+        return not (refused or self.failing.refuses(config))
 
     @contextmanager
     def pending(self, config: Config) -> Iterator[None]:

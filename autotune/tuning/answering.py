@@ -39,8 +39,10 @@ def recommendation_of(
         answer = replace(answer, undecided=replace(open_one, minutes_needed=advised))  # one advice instead of two
     if context.code_changed:
         answer = replace(answer, warnings=(context.code_changed, *answer.warnings))
-    fix = typed({name: history.request.baseline[name] for name in context.guard.failing.refused_values})
-    if warning := FailedConfigurations.of(history).warning(fix):
+    failing, baseline = context.guard.failing, history.request.baseline
+    if warning := FailedConfigurations.of(history).warning(
+        lambda failure: typed({name: baseline[name] for name in failing.cause(failure)})
+    ):
         answer = replace(answer, warnings=(*answer.warnings, warning))
     answer = with_refused_precisions(answer, history, summaries)
     return with_slow_lines(with_compile_advice(with_batch_advice(answer, history), history), context)

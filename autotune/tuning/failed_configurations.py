@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -44,19 +45,20 @@ class FailedConfigurations:
         """How many say nothing about their rate: what ran out of memory, for example, cannot be used anyway."""
         return self.hung + self.crashed + len(self.errors)
 
-    def warning(self, fix: str = "") -> Notice | None:
+    def warning(self, fix_of: Callable[[Failure], str] = lambda failure: "") -> Notice | None:
         """Return the warning that their rates are unknown, with the most frequent error of the user's code, if any.
 
-        `fix` is what `--fix` takes so that the code does not fail, as far as it is known.
+        `fix_of` returns what `--fix` takes so that the code does not fail, as far as that is known.
         """
         if self.errors:
             alike = self._most_frequent_error()
-            first, place = alike[0], alike[0].user_frame
+            first, place, fix = alike[0], alike[0].user_frame, fix_of(alike[0])
+            line = place.rpartition(" in ")[0] or "it"
             return notice(
                 Code.CONFIGURATIONS_FAILED, count=len(self.errors), outcome="failed in your code",
                 error=cropped(what_happened(first, place).partition("\n")[0], LONGEST_ERROR),
                 others=len(self.errors) - len(alike) or None, hung=self.hung or None, crashed=self.crashed or None,
-                place=None if fix else place.rpartition(" in ")[0] or "it", fix=fix or None,
+                place=None if fix else line, line=line if fix else None, fix=fix or None,
                 accidents=self.hung + self.crashed or None,
             )  # fmt: skip
         if not self.unknown:

@@ -150,8 +150,8 @@ def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> lis
     found = _with_held(context, chosen, held.config, instead=slowdown is None or slowdown <= EVIDENT_SLOWDOWN)
     if found[0].config != first:
         context.reporter.note(
-            f"{shown_config(first.values)} is not confirmed: with its batch the model learns something else, and there "
-            f"is no time to compare it with {shown_config(held.config.values)}. A longer --time-budget has time for it."
+            f"{shown_config(first.values)} is not confirmed: with its batch the model may learn something else, and "
+            f"there is no time to compare it with {shown_config(held.config.values)}. A longer --time-budget has time for it."
         )
     return found
 

@@ -19,6 +19,7 @@ from autotune.objectives import objective_of
 from autotune.preparation.open_study import OpenStudy
 from autotune.preparation.settings import Settings
 from autotune.sampler.encoding import Encoding
+from autotune.sampler.failing import FailingValues
 from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import GuardedSampler, hardware, make_sampler
 from autotune.sampler.structured import Knee, Knowledge
@@ -50,6 +51,8 @@ def opened_context(
     guard, encoding = Guard(space), Encoding(space)
     for judged in history.judged:
         learn(guard, judged)
+    if study.code_changed:
+        guard.failing = FailingValues()  # what failed may have been mended
     for compared in history.loss_verdicts:
         if compared.excludes:
             guard.stability.refuse(compared.values)

@@ -188,7 +188,7 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
     )  # fmt: skip
     best = context.history.best_score
     judged = context.history.add(trial)
-    was_refused, refused = context.guard.stability.refuses(trial.config), context.guard.failing.refused_values
+    was_refused, refused = context.guard.stability.refuses(trial.config), context.guard.failing.refused_alone
     learn(context.guard, judged)
     if doubtful := doubts(trial):
         context.reporter.detail(f"Probe {trial.number}: {doubtful}")
@@ -200,9 +200,8 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
         name, _ = names_of(precision_of(trial.config), own, lambda knob, value: knob.show(value))
         if name:  # without one, nothing is left to try, and the search says so
             context.reporter.note(f"No more probes with {name}: it was unstable more than once.")
-    for name, value in context.guard.failing.refused_values.items():
-        if name not in refused:
-            context.reporter.note(f"No more probes with {typed({name: value})}: your code fails with it.")
+    for name, value in context.guard.failing.refused_alone - refused:
+        context.reporter.note(f"No more probes with {typed({name: value})}: your code fails with it.")
     return judged
 
 

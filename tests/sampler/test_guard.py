@@ -115,59 +115,72 @@ def _failing(*wheres, ran=(), made=FREE, error=CAST):
     )
 
 
-def test_a_value_that_fails_at_one_line_and_never_ran_is_refused_everywhere():
+def test_a_value_that_fails_with_one_error_and_never_ran_is_refused_everywhere():
     guard = _failing(
         config(batch_size=128, amp_dtype="bfloat16"),
         config(batch_size=64, amp_dtype="bfloat16", num_workers=2),
     )
 
-    assert guard.failing.refused_values == {"amp_dtype": "bfloat16"}
+    assert guard.failing.refused_alone == {("amp_dtype", "bfloat16")}
+    assert guard.failing.cause(CAST.failure) == {"amp_dtype": "bfloat16"}
     assert not guard.admits(config(batch_size=256, amp_dtype="bfloat16", num_workers=8))
     assert guard.admits(config(batch_size=128, num_workers=2))
 
 
 def test_one_error_refuses_nothing_else():
-    assert _failing(config(batch_size=128, amp_dtype="bfloat16")).failing.refused_values == {}
+    assert _failing(config(batch_size=128, amp_dtype="bfloat16")).failing.refused_alone == set()
 
 
-def test_errors_of_different_lines_are_not_one():
-    elsewhere = replace(CAST, failure=replace(CAST.failure, user_frame="model.py:31 in g"))
+@pytest.mark.parametrize(("frame", "message"), [("model.py:31 in g", "Float and BFloat16"), ("model.py:19 in f", "x")])
+def test_different_errors_are_not_one(frame, message):
+    other = replace(CAST, failure=replace(CAST.failure, user_frame=frame, message=message))
     guard = _failing(config(batch_size=64, amp_dtype="bfloat16"))
-    guard.learn(
-        Trial(number=9, purpose="search", config=config(batch_size=128, amp_dtype="bfloat16"), result=elsewhere)
-    )
+    guard.learn(Trial(number=9, purpose="search", config=config(batch_size=128, amp_dtype="bfloat16"), result=other))
 
-    assert guard.failing.refused_values == {}
+    assert guard.failing.refused_alone == set()
 
 
-def test_what_ran_in_any_configuration_is_no_cause():
-    several = [config(batch_size=size, amp_dtype="bfloat16", num_workers=2) for size in (128, 256)]
+def test_errors_that_differ_in_a_number_are_one():
+    guard = _failing(config(batch_size=64, amp_dtype="bfloat16"))
+    other = replace(CAST, failure=replace(CAST.failure, message="Float and BFloat17"))
+    guard.learn(Trial(number=9, purpose="search", config=config(batch_size=128, amp_dtype="bfloat16"), result=other))
 
-    guard = _failing(*several)
-    assert not guard.admits(config(batch_size=32, amp_dtype="bfloat16", num_workers=2))
-    assert guard.admits(config(batch_size=64, amp_dtype="bfloat16", num_workers=2))
-
-    guard = _failing(*several, ran=[config(batch_size=64, amp_dtype="bfloat16", num_workers=2)])
-    assert guard.admits(config(batch_size=64, amp_dtype="bfloat16"))
-    assert not guard.admits(config(batch_size=32)), "only another batch than 64 is left as the cause"
+    assert guard.failing.refused_alone == {("amp_dtype", "bfloat16")}
 
 
-def test_causes_that_cannot_be_told_apart_are_refused_together():
-    guard = _failing(
-        *(config(batch_size=64, amp_dtype="bfloat16", num_workers=2, channels_last=on) for on in (False, True))
-    )
+def test_batches_that_fail_refuse_no_other_batch():
+    guard = _failing(config(batch_size=256), config(batch_size=512))
 
-    assert guard.failing.refused_values == {}
-    assert not guard.admits(config(batch_size=32, amp_dtype="bfloat16", num_workers=2))
+    assert all(guard.admits(config(batch_size=size)) for size in (32, 128, 1024))
+
+
+def test_values_that_fail_together_are_refused_together_until_one_fails_without_the_other():
+    both = {"amp_dtype": "bfloat16", "num_workers": 2}
+    guard = _failing(config(batch_size=64, **both), config(batch_size=128, **both))
+
+    assert guard.failing.refused_alone == set()
+    assert not guard.admits(config(batch_size=32, **both))
     assert guard.admits(config(batch_size=64, amp_dtype="bfloat16"))
     assert guard.admits(config(batch_size=64, num_workers=2))
+
+    guard.learn(Trial(number=9, purpose="search", config=config(batch_size=64, amp_dtype="bfloat16"), result=CAST))
+    assert guard.failing.refused_alone == {("amp_dtype", "bfloat16")}
+
+
+def test_what_ran_is_no_cause():
+    """Neither does one value that ran make the other one the cause: they may fail together only."""
+    both = {"amp_dtype": "bfloat16", "num_workers": 2}
+    failing = config(batch_size=64, **both), config(batch_size=128, **both)
+
+    assert _failing(*failing, ran=[config(batch_size=32, **both)]).admits(config(batch_size=256, **both))
+    assert _failing(*failing, ran=[config(batch_size=64, amp_dtype="bfloat16")]).failing.refused_alone == set()
 
 
 def test_a_training_that_ended_early_is_no_error():
     early = replace(CAST, failure=replace(CAST.failure, message="train.py ended its training before it was measured"))
     guard = _failing(*(config(batch_size=size, amp_dtype="bfloat16") for size in (64, 128)), error=early)
 
-    assert guard.failing.refused_values == {}
+    assert guard.failing.refused_alone == set()
 
 
 def test_a_probe_over_the_limit_counts_like_an_out_of_memory():

@@ -79,8 +79,8 @@ def test_errors_of_one_line_are_one_and_the_most_frequent_is_named():
     errors = [_error(f"model.py:12 in loss: AssertionError: {number}\nmore") for number in range(2)]
     other = _error("data.py:3 in collate: KeyError", "data.py:3 in collate")
 
-    known = FailedConfigurations(total=2, errors=tuple(errors)).warning("amp=none").text
-    assert known.endswith("their speed is not known. Mend it, or search without it: --fix amp=none.")
+    known = FailedConfigurations(total=2, errors=tuple(errors)).warning(lambda failure: "amp=none").text
+    assert known.endswith("speed is not known. Mend model.py:12, or leave that setting out: --fix amp=none.")
     alone, mixed = (
         FailedConfigurations(total=len(some), errors=tuple(some)).warning().text for some in (errors, [other, *errors])
     )

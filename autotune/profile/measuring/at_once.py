@@ -6,11 +6,14 @@ at once      dataset[[3, 9, ...]]                           one indexing for eac
 
 from __future__ import annotations
 
+import inspect
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Subset, default_convert
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
@@ -28,37 +31,41 @@ MOST_AT_ONCE_SECONDS = 0.5  # of all rounds, but for the first
 def one_by_one(loader: DataLoader[Any], samples: float, waiting: float, step: float) -> SlowLine | None:
     """Return what a step of so many samples loses by taking them one by one; None: nothing, or they have to be.
 
-    `waiting` and `step` are seconds. Calls the user's `__getitem__` with a list, which may raise anything.
+    `waiting` and `step` are seconds. The user's `__getitem__` is called with a list. One that catches errors is not:
+    an error is the usual answer, and some try until there is none.
     """
     dataset: Any = loader.dataset
     while isinstance(dataset, Subset):
         dataset = dataset.dataset
-    if isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitems__") or not loader.batch_size:
+    if isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitems__") or (loader.batch_size or 0) < 2:
+        return None
+    code = getattr(inspect.unwrap(type(dataset).__getitem__), "__code__", None)
+    if code is None or code.co_exceptiontable:
         return None
     with random_state_kept():
-        keys = some_keys(loader, loader.batch_size)
         try:
+            keys = some_keys(loader, loader.batch_size or 0)
+            before = _random_state()
             together = _at_once(loader.dataset, keys)
-            is_same = _alike(together, _joined(loader, keys))
+            is_same = _alike(together, _joined(loader, keys)) and _random_state() == before
         except Exception:  # the user's: most datasets take one index
             return None
-        if not is_same:  # it draws at random, for example
+        if not is_same:
             return None
         singly, at_once = _seconds(lambda: _joined(loader, keys), lambda: _at_once(loader.dataset, keys))
-    batches, beside = samples / len(keys), step - waiting
     if not loader.num_workers:
         gain = waiting * (1 - at_once / singly)  # of what steps wait, where caches are colder than here
     else:
-        workers = min(loader.num_workers, usable_cores())
+        batches, workers, beside = samples / len(keys), min(loader.num_workers, usable_cores()), step - waiting
         late, later = (max(0.0, one * batches / workers - beside) for one in (at_once, singly))
-        gain = later - late
+        gain = min(later - late, waiting)
     name, line = type(dataset).__name__, line_of(type(dataset).__getitem__)
-    return slow_line("one by one", line, name, samples, min(max(gain, 0.0), waiting))
+    return slow_line("one by one", line, name, samples, gain) if gain > 0 else None
 
 
 @contextmanager
-def fetching_at_once() -> Iterator[Callable[[bool], None]]:
-    """Yield what lets DataLoaders of this process take batches at once, or sample by sample again."""
+def fetching_at_once(dataset: Any) -> Iterator[Callable[[bool], None]]:
+    """Yield what lets DataLoaders of `dataset` in this process take batches at once, or sample by sample again."""
     fetch: Any = _MapDatasetFetcher.fetch
     is_on = False
 
@@ -67,10 +74,16 @@ def fetching_at_once() -> Iterator[Callable[[bool], None]]:
         is_on = is_without
 
     def fetching(fetcher: Any, indices: Any) -> Any:
-        return _at_once(fetcher.dataset, indices) if is_on and fetcher.auto_collation else fetch(fetcher, indices)
+        is_asked = is_on and fetcher.dataset is dataset and fetcher.auto_collation
+        return _at_once(dataset, indices) if is_asked else fetch(fetcher, indices)
 
     with replaced(_MapDatasetFetcher, "fetch", fetching):
         yield switch
+
+
+def _random_state() -> tuple[Any, ...]:
+    """Return the states of the generators that datasets draw from: one that draws gives another batch at once."""
+    return random.getstate(), np.random.get_state()[1].tobytes(), torch.get_rng_state().tolist()  # type: ignore[index]
 
 
 def _at_once(dataset: Any, keys: list[Any]) -> Any:

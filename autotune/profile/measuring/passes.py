@@ -145,7 +145,7 @@ class OurLoopPasses(LinePasses):
         loader = self._source.loader if isinstance(self._source, Epochs) else None
         singly = one_by_one(loader, result.samples, waiting, result.seconds) if loader else None
         if singly is not None:
-            loading = [one for one in loading if _function(one) != _function(singly)]
+            loading = [_less(one, singly) if _function(one) == _function(singly) else one for one in loading]
             self._add(singly)
         self._add(*loading)
 
@@ -195,6 +195,11 @@ class OurLoopPasses(LinePasses):
         self._found = replace(
             self._found, slow_lines=tuple(after if one is before else one for one in self._found.slow_lines)
         )
+
+
+def _less(one: SlowLine, part: SlowLine) -> SlowLine:
+    """Return the line without the cost of a part of it that has a line of its own."""
+    return replace(one, seconds=max(0.0, one.seconds - part.seconds))
 
 
 def _function(one: SlowLine) -> tuple[str, str]:

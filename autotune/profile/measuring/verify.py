@@ -96,7 +96,7 @@ class Verifying:
     def _try_at_once(self, one: SlowLine, usual: StepsGiven) -> Tried:
         if self._loader is None or self._loader.num_workers:
             return replace(one, unverified="loader workers, which are other processes, take the samples")
-        with fetching_at_once() as leave_out:
+        with fetching_at_once(self._loader.dataset) as leave_out:
             return (yield from self._try_alike(one, leave_out, usual))
 
     def _try_order(self, one: SlowLine, loader: DataLoader[object]) -> Tried:

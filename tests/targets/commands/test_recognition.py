@@ -598,7 +598,7 @@ parser.add_argument("--batch-size", type=int, default=8)
     found = _recognised(script, "train.py --batch-size")
 
     assert found.left == [
-        "--batch-size is left alone: there is no value after it; type the one of today to have batch_size tuned"
+        "--batch-size is left alone: there is no value after it; type its present value to have batch_size tuned"
     ]
 
 

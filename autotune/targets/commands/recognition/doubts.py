@@ -34,7 +34,9 @@ def valueless(option: str, meaning: Meaning, argument: Argument | None = None) -
     `argument` is the script's, if that is known.
     """
     if argument is not None and not argument.is_flag:
-        return f"{option} is left alone: there is no value after it; type the one of today to have {meaning.name} tuned"
+        return (
+            f"{option} is left alone: there is no value after it; type its present value to have {meaning.name} tuned"
+        )
     names = switches(meaning.knob) if meaning.knob else ()
     return f"{option} takes no value, so it cannot be {meaning.name}" + (
         f"; say {_ways(option, names)}" if names else ""
