@@ -151,7 +151,7 @@ def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> lis
     if found[0].config != first:
         context.reporter.note(
             f"{shown_config(first.values)} is not confirmed: with its batch the model may learn something else, and "
-            f"there is no time to compare it with {shown_config(held.config.values)}. A longer --time-budget has time for it."
+            f"there is no time to compare it with {shown_config(held.config.values)}. Use a longer --time-budget."
         )
     return found
 
