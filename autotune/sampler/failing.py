@@ -69,13 +69,13 @@ class FailingValues:
         shared = {
             name: value
             for name, value in first.items()
-            if value != usual.get(name) and all(one[name] == value for one in failed)
+            if value != usual.get(name) and all(one.values.get(name) == value for one in failed)
         }
         return {} if any(_has(one, shared) for one in self._ran) else shared
 
 
 def _has(config: Config, values: Mapping[str, Value]) -> bool:
-    return all(config[name] == value for name, value in values.items())
+    return all(config.values.get(name) == value for name, value in values.items())
 
 
 def _error(failure: Failure) -> str:
