@@ -45,7 +45,7 @@ def _most_cost(one: HostInterference) -> float:
     """Return the factor by which others can have made a window longer at most.
 
     They took what its threads waited for a core, and slowed what computed. What slept, such as in a read of a disk, is
-    taken for not slowed: what served it may have been, which makes a gain smaller and none of a loss.
+    taken for not slowed. If what served it was slowed, the gain is smaller on a quiet machine (decisions/0065).
     """
     running = 1 / one.most_slowdown  # share of the window, without its waits for a core
     computing = running if one.own_cores is None else min(one.own_cores, running)  # cores: no less than its share

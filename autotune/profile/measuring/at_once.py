@@ -46,13 +46,18 @@ def one_by_one(loader: DataLoader[Any], samples: float, waiting: float, step: fl
         try:
             keys = some_keys(loader, loader.batch_size or 0)
             before = _random_state()
-            together = _at_once(loader.dataset, keys)
-            is_same = _alike(together, _joined(loader, keys)) and _random_state() == before
+            at_once, together = _timed(lambda: _at_once(loader.dataset, keys))
+            singly, joined = _timed(lambda: _joined(loader, keys))
+            if not _alike(together, joined) or _random_state() != before:
+                return None
+            ends = time.perf_counter() + MOST_AT_ONCE_SECONDS
+            for _ in range(AT_ONCE_ROUNDS):
+                if time.perf_counter() + at_once + singly > ends:
+                    break
+                at_once = min(at_once, _timed(lambda: _at_once(loader.dataset, keys))[0])
+                singly = min(singly, _timed(lambda: _joined(loader, keys))[0])
         except Exception:  # the user's: most datasets take one index
             return None
-        if not is_same:
-            return None
-        singly, at_once = _seconds(lambda: _joined(loader, keys), lambda: _at_once(loader.dataset, keys))
     if not loader.num_workers:
         gain = waiting * (1 - at_once / singly)  # of what steps wait, where caches are colder than here
     else:
@@ -95,17 +100,11 @@ def _joined(loader: DataLoader[Any], keys: list[Any]) -> Any:
     return loader.collate_fn([loader.dataset[key] for key in keys])
 
 
-def _seconds(*ways: Callable[[], Any]) -> list[float]:
-    """Return the shortest time of each."""
-    shortest, ends = [float("inf")] * len(ways), time.perf_counter() + MOST_AT_ONCE_SECONDS
-    for _ in range(AT_ONCE_ROUNDS):
-        for number, way in enumerate(ways):
-            began = time.perf_counter()
-            way()
-            shortest[number] = min(shortest[number], time.perf_counter() - began)
-        if time.perf_counter() > ends:
-            break
-    return shortest
+def _timed(way: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the seconds that it takes, and what it makes."""
+    began = time.perf_counter()
+    made = way()
+    return time.perf_counter() - began, made
 
 
 def _alike(one: Any, other: Any) -> bool:
