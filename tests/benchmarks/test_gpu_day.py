@@ -116,7 +116,7 @@ def test_the_slice_of_a_profile_leaves_its_page(tmp_path):
 
 def test_the_slice_of_knobs_tells_what_they_gain_in_a_plain_loop(tmp_path):
     told, status = day(
-        tmp_path, "knobs", "2", "--only", "tabular_mlp", "--baseline", "batch=64", "--knob", "allocator=none"
+        tmp_path, "knobs", "3", "--only", "tabular_mlp", "--baseline", "batch=64", "--knob", "allocator=none"
     )
 
     assert status == 0, told

@@ -88,6 +88,13 @@ def test_what_would_be_another_batch_has_to_be_taken_one_by_one(dataset, options
     assert found(dataset, **options) is None
 
 
+def test_what_the_users_own_code_joins_has_a_line_of_its_own():
+    def collate(samples):
+        return [torch.stack(parts) for parts in zip(*samples, strict=True)]
+
+    assert found(TENSORS, collate_fn=collate) is None
+
+
 def test_loader_workers_that_are_fast_enough_lose_nothing():
     assert found(TENSORS, num_workers=2) is None
 

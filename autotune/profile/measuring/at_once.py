@@ -32,12 +32,15 @@ def one_by_one(loader: DataLoader[Any], samples: float, waiting: float, step: fl
     """Return what a step of so many samples loses by taking them one by one; None: nothing, or they have to be.
 
     `waiting` and `step` are seconds. The user's `__getitem__` is called with a list. One that catches errors is not:
-    an error is the usual answer, and some try until there is none.
+    an error is the usual answer, and some try until there is none. Nor is a dataset whose samples the user's own code
+    joins: that has a line of its own.
     """
     dataset: Any = loader.dataset
     while isinstance(dataset, Subset):
         dataset = dataset.dataset
     if isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitems__") or (loader.batch_size or 0) < 2:
+        return None
+    if line_of(loader.collate_fn) is not None:
         return None
     code = getattr(inspect.unwrap(type(dataset).__getitem__), "__code__", None)
     if code is None or code.co_exceptiontable:

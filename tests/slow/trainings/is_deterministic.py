@@ -1,6 +1,6 @@
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from usual import Rows
 
 torch.use_deterministic_algorithms(True)  # planted
 
@@ -22,4 +22,7 @@ def model():
 
 
 def dataset():
-    return TensorDataset(torch.randn(1024, 64), torch.randint(10, (1024,)))
+    return Rows(torch.randn(1024, 64), torch.randint(10, (1024,)))
+
+
+collate = list
