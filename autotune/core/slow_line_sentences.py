@@ -171,7 +171,7 @@ SLOW_LINE_TEXTS: Mapping[str, SlowLineText] = {
     ),
     "one by one": SlowLineText(
         "{what} is indexed sample by sample, {count:times} a step, where one indexing gives the same batch",
-        "DataLoader(loader.dataset, batch_size=None, sampler=loader.batch_sampler), of your present loader",
+        "DataLoader(loader.dataset, batch_size=None, sampler=loader.batch_sampler): `loader` is your present one",
     ),
     "order": SlowLineText(
         "samples that take up to {ratio:.0f} times the median, such as index {what}: ready batches wait",

@@ -80,4 +80,5 @@ def _has(config: Config, values: Mapping[str, Value]) -> bool:
 
 def _error(failure: Failure) -> str:
     """Return what tells an error from another one: its line, and its first line of text without numbers."""
-    return f"{failure.user_frame} {re.sub(r'[0-9]+', '#', failure.message.partition(chr(10))[0])}"
+    first_line = failure.message.partition("\n")[0]
+    return f"{failure.user_frame} {re.sub('[0-9]+', '#', first_line)}"

@@ -145,7 +145,7 @@ class OurLoopPasses(LinePasses):
         loader = self._source.loader if isinstance(self._source, Epochs) else None
         singly = one_by_one(loader, result.samples, waiting, result.seconds) if loader else None
         if singly is not None:
-            loading = [_less(one, singly) if _function(one) == _function(singly) else one for one in loading]
+            loading = [_less(one, singly.seconds) if _function(one) == _function(singly) else one for one in loading]
             self._add(singly)
         self._add(*loading)
 
@@ -197,9 +197,9 @@ class OurLoopPasses(LinePasses):
         )
 
 
-def _less(one: SlowLine, part: SlowLine) -> SlowLine:
-    """Return the line without the cost of a part of it that has a line of its own."""
-    return replace(one, seconds=max(0.0, one.seconds - part.seconds))
+def _less(one: SlowLine, seconds: float) -> SlowLine:
+    """Return the line without those of its seconds that another finding has."""
+    return replace(one, seconds=max(0.0, one.seconds - seconds))
 
 
 def _function(one: SlowLine) -> tuple[str, str]:
@@ -211,4 +211,4 @@ def _function(one: SlowLine) -> tuple[str, str]:
 def _without_tail(loading: list[SlowLine], tail_seconds: float) -> list[SlowLine]:
     """Return what loading costs besides slow samples: they take most in the line that takes most."""
     most = max(loading, key=lambda one: one.seconds, default=None)
-    return [replace(one, seconds=max(0.0, one.seconds - tail_seconds)) if one is most else one for one in loading]
+    return [_less(one, tail_seconds) if one is most else one for one in loading]
